@@ -181,8 +181,4 @@ pub struct SpawnError<M> {
     pub error: std::io::Error,
 }
 
-impl<T> fmt::Debug for SpawnError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpawnError").field("error", &self.error).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(SpawnError<T> as it { error: it.error });

@@ -32,13 +32,13 @@ pub struct Config {
     path: PathBuf,
     policy: Policy,
     /// Size of each thread's ring in bytes, before rounding.
-    ring_bytes: u64,
+    pub(crate) ring_bytes: u64,
     /// Maximum number of rings, and so of threads recorded at a time.
     threads_max: u64,
     /// Path of the file of rings of a stream; `None` for the default.
-    rings_path: Option<PathBuf>,
+    pub(crate) rings_path: Option<PathBuf>,
     /// Maximum time that a thread waits for space in its ring.
-    wait_max: Duration,
+    pub(crate) wait_max: Duration,
 }
 
 /// Minimum size of a ring in bytes.
@@ -123,11 +123,6 @@ impl Config {
         self.policy
     }
 
-    /// Returns the configured size of each thread's ring, before rounding.
-    pub(crate) fn ring_bytes_requested(&self) -> u64 {
-        self.ring_bytes
-    }
-
     /// Returns this configuration with the trace's path `path`, and the default path for rings.
     pub(crate) fn with_path(&self, path: PathBuf) -> Self {
         Self { path, rings_path: None, ..self.clone() }
@@ -141,16 +136,6 @@ impl Config {
     /// Returns the number of words of each thread's ring, a power of two.
     pub(crate) fn ring_words(&self) -> u64 {
         self.ring_bytes.next_power_of_two() / 8
-    }
-
-    /// Returns the maximum time that a thread waits for space in its ring.
-    pub(crate) fn wait_max_requested(&self) -> Duration {
-        self.wait_max
-    }
-
-    /// Returns the configured path of the file of rings; `None` for the default.
-    pub(crate) fn rings_path_requested(&self) -> Option<&Path> {
-        self.rings_path.as_deref()
     }
 
     /// Returns the maximum wait in milliseconds, rounded up.

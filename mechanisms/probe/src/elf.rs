@@ -2,7 +2,7 @@
 //!
 //! Source: System V ABI, "ELF-64 Object File Format".
 
-use crate::read::ReadAt;
+use crate::read::{ReadAt, read_full};
 use std::io;
 
 /// Position and size of a section in an ELF file.
@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 64;
 /// Returns the section called `name`; `None` if there is none, or the file is not 64-bit ELF.
 pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<ElfSection>> {
     let mut header = [0; HEADER_BYTES];
-    if read_up_to(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {
+    if read_full(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {
         return Ok(None);
     }
     let table = u64_at(&header, 40);
@@ -34,7 +34,7 @@ pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<
     let entry = |index: u64| -> io::Result<Option<[u8; SECTION_HEADER_BYTES as usize]>> {
         let Some(offset) = table.checked_add(index * SECTION_HEADER_BYTES) else { return Ok(None) };
         let mut bytes = [0; SECTION_HEADER_BYTES as usize];
-        let whole = read_up_to(file, offset, &mut bytes)? == bytes.len();
+        let whole = read_full(file, offset, &mut bytes)? == bytes.len();
         Ok(whole.then_some(bytes))
     };
     let Some(names) = entry(names)? else { return Ok(None) };
@@ -43,18 +43,13 @@ pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<
         let Some(bytes) = entry(index)? else { return Ok(None) };
         let mut text = [0; NAME_BYTES_MAX];
         let Some(at) = names.checked_add(u64::from(u32_at(&bytes, 0))) else { continue };
-        let length = read_up_to(file, at, &mut text)?;
+        let length = read_full(file, at, &mut text)?;
         let end = text[..length].iter().position(|byte| *byte == 0).unwrap_or(length);
         if &text[..end] == name.as_bytes() {
             return Ok(Some(ElfSection { offset: u64_at(&bytes, 24), bytes: u64_at(&bytes, 32) }));
         }
     }
     Ok(None)
-}
-
-/// Reads up to `to.len()` bytes; returns the number of bytes read.
-fn read_up_to(file: &impl ReadAt, offset: u64, to: &mut [u8]) -> io::Result<usize> {
-    crate::read::read_full(file, offset, to)
 }
 
 /// Returns the little-endian number of 16 bits at index `at`.

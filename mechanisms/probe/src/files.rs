@@ -151,8 +151,8 @@ const RINGS_PREFIX: &str = "handover-rings.";
 /// Returns the path for the file of rings. It is the configured one, else one in [`RINGS_FOLDER`],
 /// else one beside the trace.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
-    if let Some(path) = config.rings_path_requested() {
-        return path.to_owned();
+    if let Some(path) = &config.rings_path {
+        return path.clone();
     }
     let memory = Path::new(RINGS_FOLDER);
     if memory.is_dir() && rustix::fs::access(memory, rustix::fs::Access::WRITE_OK).is_ok() {

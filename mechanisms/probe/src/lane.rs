@@ -145,7 +145,6 @@ impl<W: LaneWords> Lane<W> {
         self.stop_writer(LANE_CLOSED);
     }
 
-    /// Marks the lane as failed, so that further events are counted as lost.
     /// Records that recording into this lane has failed, so that further events are counted as lost.
     pub fn record_failure(&self) {
         self.stop_writer(LANE_FAILED);

@@ -255,8 +255,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
 fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
     let error = || OtherProcessError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
-    let (policy, ring_bytes, wait_ms) =
-        (config.policy(), config.ring_bytes_requested(), config.wait_ms());
+    let (policy, ring_bytes, wait_ms) = (config.policy(), config.ring_bytes, config.wait_ms());
     let text =
         config_request::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n"))
             + "\0";

@@ -174,7 +174,7 @@ fn start_recording(control: &mut Control, config: Config) -> Result<Arc<Session>
     // Before the process has the writing thread: in a process of several threads, the kernel takes
     // tens of milliseconds for the registration.
     switching::register_for_membarrier();
-    WAIT_NS.store(config.wait_max_requested().as_nanos() as u64, Ordering::Relaxed);
+    WAIT_NS.store(config.wait_max.as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
     LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
     let streamer = match session.config().policy() {
@@ -381,7 +381,7 @@ fn on_thread_exit(writer: Writer<LaneMemory>) {
 /// locks in the child.
 struct ForkLocks {
     control: MutexGuard<'static, Control>,
-    _registry: registry::RegistryLock,
+    _registry: MutexGuard<'static, registry::Registry>,
     _inside: current::InsideGuard,
 }
 
@@ -400,7 +400,7 @@ extern "C" fn before_fork() {
     // does not use the session.
     let held = ForkLocks {
         control: lock(&CONTROL),
-        _registry: registry::lock_for_fork(),
+        _registry: registry::lock_registry_only(),
         _inside: inside,
     };
     // If the thread's local storage is destroyed already, nothing can be held over the fork.

@@ -17,7 +17,7 @@ const IS_PATCHED: bool = cfg!(all(
 
 /// Registered probe sites, and the patterns by which they were switched.
 #[derive(Debug, Default)]
-struct Registry {
+pub(crate) struct Registry {
     sites: Vec<&'static SiteData>,
     /// Instructions of each site, in the order of `sites`.
     instructions: Vec<Vec<switching::Instruction>>,
@@ -57,18 +57,9 @@ fn lock() -> LockedRegistry {
 }
 
 /// Locks the registry without registering sites. A poisoned registry is still consistent: no code
-/// panics in the middle of a change.
-fn lock_registry_only() -> MutexGuard<'static, Registry> {
+/// panics in the middle of a change. Held during a fork, the lock keeps it consistent in the child.
+pub(crate) fn lock_registry_only() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Lock held during a fork, so that the registry is unlocked and consistent in the child.
-#[derive(Debug)]
-pub(crate) struct RegistryLock(#[allow(dead_code)] MutexGuard<'static, Registry>);
-
-/// Locks the registry for the duration of a fork.
-pub(crate) fn lock_for_fork() -> RegistryLock {
-    RegistryLock(lock_registry_only())
 }
 
 impl Registry {

@@ -267,7 +267,7 @@ impl Session {
         };
         let when_full = match overwrites {
             true => WhenFull::Overwrite,
-            false if self.config.wait_max_requested().is_zero() => WhenFull::Lose,
+            false if self.config.wait_max.is_zero() => WhenFull::Lose,
             false => WhenFull::Wait,
         };
         Ok(Arc::new(Lane::new(memory, when_full)))

@@ -151,7 +151,7 @@ struct Source {
 struct DrainLoop {
     session: Arc<Session>,
     file: StreamFile,
-    /// Recorded threads, in the order of their numbers.
+    /// Recorded threads, in any order.
     sources: Vec<Source>,
     chunk: Chunk,
     /// Buffer for the words of a block.

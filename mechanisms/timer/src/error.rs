@@ -1,6 +1,6 @@
 //! Error types, one for each operation.
 
-use std::{error, fmt};
+use std::fmt;
 
 /// Error of validating a [`Config`](crate::Config).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,8 @@ pub enum ConfigError {
 }
 
 /// Error of starting a timer while `timers_max` timers are running; contains the timer's payload.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot start a timer: timers_max timers are running; cancel one or raise timers_max")]
 pub struct WheelFull<T>(pub T);
 
 impl<T> fmt::Debug for WheelFull<T> {
@@ -29,13 +30,3 @@ impl<T> fmt::Debug for WheelFull<T> {
         f.write_str("WheelFull(..)")
     }
 }
-
-impl<T> fmt::Display for WheelFull<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "cannot start a timer: timers_max timers are running; cancel one or raise timers_max",
-        )
-    }
-}
-
-impl<T> error::Error for WheelFull<T> {}

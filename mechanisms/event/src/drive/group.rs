@@ -109,7 +109,7 @@ struct ServeResult {
 }
 
 /// Machine of a group, whose handler type is erased.
-trait AnyMember: Send {
+trait AnyMember: Any + Send {
     /// Calls the handler's `started` at the first call.
     fn start(&mut self, thread: &mut ThreadState);
     fn handle_messages(&mut self, thread: &mut ThreadState) -> ServeResult;
@@ -130,9 +130,6 @@ trait AnyMember: Send {
     /// Returns `true` if the inbox contains a message.
     fn has_inbox_messages(&self) -> bool;
     fn ready_flag(&self) -> &ReadyFlag;
-    fn as_any(&mut self) -> &mut dyn Any;
-    fn as_any_ref(&self) -> &dyn Any;
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 impl<H: Handler + Send + 'static> Member<H> {
@@ -228,18 +225,6 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     fn ready_flag(&self) -> &ReadyFlag {
         &self.state.address.shared().ready_flag
     }
-
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn as_any_ref(&self) -> &dyn Any {
-        self
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 impl Group {
@@ -331,8 +316,8 @@ impl Group {
         which: &GroupMember<H>,
     ) -> Option<&mut H> {
         self.member(which)?;
-        let member = self.members[which.machine as usize].as_mut()?;
-        Some(&mut member.as_any().downcast_mut::<Member<H>>()?.handler)
+        let member: &mut dyn Any = self.members[which.machine as usize].as_deref_mut()?;
+        Some(&mut member.downcast_mut::<Member<H>>()?.handler)
     }
 
     /// Returns the context that a machine's handler gets, for use before or between runs. Returns
@@ -343,8 +328,8 @@ impl Group {
     ) -> Option<Context<'_, H::Message>> {
         self.member(which)?;
         self.thread.enqueue(which.machine);
-        let member = self.members[which.machine as usize].as_mut()?;
-        let member = member.as_any().downcast_mut::<Member<H>>()?;
+        let member: &mut dyn Any = self.members[which.machine as usize].as_deref_mut()?;
+        let member = member.downcast_mut::<Member<H>>()?;
         Some(Context { state: &mut member.state, thread: &mut self.thread })
     }
 
@@ -371,8 +356,8 @@ impl Group {
     ) -> Option<ClosedMachine<H>> {
         self.member(which)?;
         let place = which.machine as usize;
-        let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
-        let mut member = *member;
+        let member: Box<dyn Any> = self.members[place].take()?;
+        let mut member = *member.downcast::<Member<H>>().ok()?;
         member.take_local(&mut self.thread);
         member.state.watched_sources().for_each(|source| self.thread.unwatch(source));
         self.thread.locals[place].queue = AnyQueue::without_queue(); // sends to the removed machine find no queue
@@ -387,7 +372,8 @@ impl Group {
         if !Arc::ptr_eq(&which.address.shared().shared_thread, &self.thread.shared) {
             return None;
         }
-        self.members.get(which.machine as usize)?.as_ref()?.as_any_ref().downcast_ref()
+        let member: &dyn Any = self.members.get(which.machine as usize)?.as_deref()?;
+        member.downcast_ref()
     }
 
     /// Runs the group until it is stopped. Messages that are still queued stay queued, and the group may be run

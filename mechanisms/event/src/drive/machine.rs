@@ -7,7 +7,6 @@ use super::member::{Handler, Member};
 use super::shared_thread_state::{RunGuard, SharedThreadState};
 use super::thread_state::{self, ThreadState};
 use crate::{Config, EndReason, MachineError, RoundResult, RunError, Signals, Stats, WatchError};
-use core::fmt;
 use std::sync::Arc;
 
 /// Event-driven actor: a handler with an inbox, timers and descriptors. It runs on the thread that
@@ -247,8 +246,4 @@ impl<H: Handler> Machine<H> {
     }
 }
 
-impl<H: Handler> fmt::Debug for Machine<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(Machine<H: Handler> as it { stats: it.stats() });

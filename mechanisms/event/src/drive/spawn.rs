@@ -5,7 +5,6 @@ use super::group::Group;
 use super::machine::Machine;
 use super::member::Handler;
 use crate::{EndReason, RunError, SpawnError};
-use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -49,11 +48,7 @@ impl<T> ThreadHandle<T> {
     }
 }
 
-impl<T> fmt::Debug for ThreadHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThreadHandle").field("thread", self.thread.thread()).finish_non_exhaustive()
-    }
-}
+handover_base::debug_struct!(ThreadHandle<T> as it { thread: it.thread.thread() });
 
 /// Runs a machine or group on a new thread. Returns it as the error if the thread cannot be
 /// started.

@@ -116,12 +116,9 @@ fn wait_as_thread(fd: BorrowedFd<'_>, flags: Flags, deadline_ns: u64) -> io::Res
     let flags = if flags == Flags::IN { PollFlags::IN } else { PollFlags::OUT };
     loop {
         let left_ns = deadline_ns.saturating_sub(clock::now_ns());
-        let timeout = Timespec {
-            // At most 2^64 / 10^9, and below 10^9.
-            tv_sec: (left_ns / 1_000_000_000) as i64,
-            tv_nsec: (left_ns % 1_000_000_000) as i64,
-        };
-        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&timeout)) {
+        // Cannot fail: it is at most 2^64 ns.
+        let timeout = Timespec::try_from(Duration::from_nanos(left_ns)).ok();
+        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
             Ok(ready_count) => return Ok(ready_count != 0),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Handle for spawning fibers in a runtime from any thread. The runtime can shut down while handles exist.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<RuntimeState>,
+    pub(super) shared: Arc<RuntimeState>,
 }
 
 /// Handle of a pool: a queue of fibers that some or all workers of a runtime serve.
@@ -14,16 +14,6 @@ pub struct Handle {
 pub struct Pool {
     /// Index of the pool in the configuration of its runtime.
     pub(super) index: usize,
-}
-
-impl Handle {
-    pub(super) fn new(shared: Arc<RuntimeState>) -> Self {
-        Self { shared }
-    }
-
-    pub(super) fn runtime_state(&self) -> &Arc<RuntimeState> {
-        &self.shared
-    }
 }
 
 handover_base::debug_struct!(Handle as it { workers: it.shared.workers.len() });

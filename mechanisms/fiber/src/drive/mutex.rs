@@ -188,13 +188,8 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-impl<T> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: a snapshot, which may have changed since.
-        let is_held = self.state.load(Ordering::Relaxed) != FREE;
-        f.debug_struct("Mutex").field("is_held", &is_held).finish_non_exhaustive()
-    }
-}
+// Relaxed: a snapshot, which may have changed since.
+handover_base::debug_struct!(Mutex<T> as it { is_held: it.state.load(Ordering::Relaxed) != FREE });
 
 /// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {

@@ -124,7 +124,7 @@ impl Runtime {
     /// Returns a handle for spawning fibers from other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle::new(Arc::clone(&self.shared))
+        Handle { shared: Arc::clone(&self.shared) }
     }
 
     /// Spawns a fiber in the first pool and returns a handle of it. Successive spawns rotate

@@ -146,7 +146,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        Ok(JoinHandle::new(spawn_in(handle.runtime_state(), self, f, true)?))
+        Ok(JoinHandle::new(spawn_in(&handle.shared, self, f, true)?))
     }
 
     /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, without a handle for its result.
@@ -158,7 +158,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(handle.runtime_state(), self, f, false).map(drop)
+        spawn_in(&handle.shared, self, f, false).map(drop)
     }
 }
 
@@ -184,7 +184,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(self.runtime_state(), &Builder::default(), f, false).map(drop)
+        spawn_in(&self.shared, &Builder::default(), f, false).map(drop)
     }
 }
 
@@ -304,17 +304,10 @@ fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
 #[cold]
 pub(super) fn drop_unclaimed_result(worker: &Worker, unread: UnclaimedResult) {
     let drops = move || unread.drop_result(release);
-    // Without a stack for that fiber, the result is leaked.
-    let _ = spawn_local_detached(worker, drops);
-}
-
-/// Spawns a fiber in the first pool, on this worker. The worker need not serve that pool.
-fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
-where
-    F: FnOnce() + 'static,
-{
+    // In the first pool, which this worker need not serve.
     let options = Builder { is_local: true, worker: Some(worker.index()), ..Builder::default() };
-    spawn_from_worker(worker, &options, f, false).map(drop)
+    // Without a stack for that fiber, the result is leaked.
+    let _ = spawn_from_worker(worker, &options, drops, false);
 }
 
 /// Spawns a fiber; called by a fiber that runs on `worker`. The new fiber starts on the worker that

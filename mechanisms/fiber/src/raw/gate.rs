@@ -17,9 +17,8 @@
 //!
 //! Bit 0 of the word is `CLAIMED`: a participant is writing the value behind the gate.
 
-use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use handover_base::sync::thread;
+use handover_base::sync::{UnsafeCell, const_unless_loom, thread};
 use std::ptr;
 
 /// Bit of the gate's word that is set while a participant writes the value behind the gate.
@@ -77,28 +76,16 @@ pub struct Gate<W> {
 /// Number of running calls of [`Gate::withdraw`] that may hold the list of waiters. A call that has
 /// put the list back does not count. The counter is outside the gate, because gates that are never
 /// closed do not need it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Withdrawals(AtomicU32);
 
 impl Withdrawals {
-    /// Makes a count of zero.
-    #[cfg(not(handover_loom))]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-
-    /// Makes a count of zero.
-    #[cfg(handover_loom)]
-    #[must_use]
-    pub fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-}
-
-impl Default for Withdrawals {
-    fn default() -> Self {
-        Self::new()
+    const_unless_loom! {
+        /// Makes a count of zero.
+        #[must_use]
+        pub const fn new() -> Self {
+            Self(AtomicU32::new(0))
+        }
     }
 }
 
@@ -119,18 +106,12 @@ fn state_word<W>(word: usize) -> *mut WaitNode<W> {
 }
 
 impl<W> Gate<W> {
-    /// Makes a closed gate without waiters.
-    #[cfg(not(handover_loom))]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { word: AtomicPtr::new(ptr::null_mut()) }
-    }
-
-    /// Makes a closed gate without waiters.
-    #[cfg(handover_loom)]
-    #[must_use]
-    pub fn new() -> Self {
-        Self { word: AtomicPtr::new(ptr::null_mut()) }
+    const_unless_loom! {
+        /// Makes a closed gate without waiters.
+        #[must_use]
+        pub const fn new() -> Self {
+            Self { word: AtomicPtr::new(ptr::null_mut()) }
+        }
     }
 
     /// Makes a closed gate on which no participant will ever wait.

@@ -6,6 +6,7 @@
 use super::control::FiberControl;
 use super::current::this_worker;
 use super::regions::find_region;
+use std::io::{Cursor, Write};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
@@ -51,37 +52,21 @@ unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> usize {
     stack_pointer as usize
 }
 
-/// Buffer in which text is formatted without allocating.
-struct MessageBuffer {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl MessageBuffer {
-    /// Appends text; cuts it off at the end of the buffer.
-    fn add(&mut self, text: &[u8]) {
-        for &byte in text {
-            if let Some(byte_slot) = self.bytes.get_mut(self.len) {
-                *byte_slot = byte;
-                self.len += 1;
-            }
-        }
+/// Writes the message about a fiber that has overflowed its stack of `stack_bytes` bytes. Does not
+/// allocate.
+fn write_message(
+    to: &mut impl Write,
+    fiber: &FiberControl,
+    stack_bytes: usize,
+) -> std::io::Result<()> {
+    write!(to, "\nfiber ")?;
+    if let Some(name) = fiber.name() {
+        write!(to, "'")?;
+        to.write_all(&name.as_bytes()[..name.len().min(200)])?;
+        write!(to, "' ")?;
     }
-
-    /// Appends a number in decimal digits.
-    fn add_number(&mut self, mut number: u64) {
-        let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        self.add(&digits[at..]);
-    }
+    write!(to, "(number {}) has overflowed its stack of {stack_bytes} bytes: ", fiber.id())?;
+    writeln!(to, "raise Config::stack_bytes, or reduce its recursion")
 }
 
 /// Handles SIGSEGV and SIGBUS. Ends the process with a message if a fiber has overflowed its stack,
@@ -102,20 +87,11 @@ extern "C" fn on_fault(
         find_overflowed_fiber(addr, unsafe { interrupted_stack_pointer(context) })
     };
     if let Some((control, stack_bytes)) = overflowed {
-        let mut text = MessageBuffer { bytes: [0; 512], len: 0 };
-        text.add(b"\nfiber ");
-        if let Some(name) = control.name() {
-            text.add(b"'");
-            text.add(&name.as_bytes()[..name.len().min(200)]);
-            text.add(b"' ");
-        }
-        text.add(b"(number ");
-        text.add_number(control.id());
-        text.add(b") has overflowed its stack of ");
-        text.add_number(stack_bytes as u64);
-        text.add(b" bytes: raise Config::stack_bytes, or reduce its recursion\n");
-        // SAFETY: `text.len` bytes of the buffer are initialised.
-        unsafe { libc::write(2, text.bytes.as_ptr().cast(), text.len) };
+        let mut buffer = Cursor::new([0u8; 512]);
+        let _ = write_message(&mut buffer, control, stack_bytes);
+        let text = &buffer.get_ref()[..buffer.position() as usize];
+        // SAFETY: the slice is valid for reads of its length.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
         // SAFETY: abort() is async-signal-safe.
         unsafe { libc::abort() };
     }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 /// Intrusive pointer to the next member of a [`List`] or [`Inbox`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ListLink {
     next: AtomicPtr<ListLink>,
 }
@@ -15,12 +15,6 @@ impl ListLink {
     #[must_use]
     pub fn new() -> Self {
         Self { next: AtomicPtr::new(ptr::null_mut()) }
-    }
-}
-
-impl Default for ListLink {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

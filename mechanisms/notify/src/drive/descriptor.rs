@@ -35,25 +35,16 @@ pub(crate) fn read_eventfd_count(eventfd: &OwnedFd) -> Option<u64> {
 }
 
 /// Sleeps until `fd` is readable or `timeout` has passed. Without a timeout, it may sleep for ever.
-/// Returns `true` if `fd` is readable.
-pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
+pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
-        let left = deadline.map(|deadline| {
-            // At the deadline, still polls once, with a timeout of zero.
-            to_timespec(deadline.saturating_duration_since(Instant::now()))
-        });
+        // At the deadline, still polls once, with a timeout of zero.
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
-            Ok(ready_count) => return ready_count > 0,
+            Ok(_) => return,
             Err(Errno::INTR) => {}
             Err(errno) => panic!("poll(2) of a descriptor failed: {errno}"),
         }
-    }
-}
-
-fn to_timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }

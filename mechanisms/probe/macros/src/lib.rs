@@ -24,12 +24,10 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Comp
     let mut tokens: Vec<TokenTree> = item.into_iter().collect();
     let name = function_name(&tokens)?;
     let text = span_name(arguments, &name)?;
-    let Some(TokenTree::Group(body)) = tokens.last() else {
-        return Err(("#[probed] needs a function with a body", name.span()));
+    let body = match tokens.last() {
+        Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => body,
+        _ => return Err(("#[probed] needs a function with a body", name.span())),
     };
-    if body.delimiter() != Delimiter::Brace {
-        return Err(("#[probed] needs a function with a body", name.span()));
-    }
     let guard = format!("let __handover_span = ::handover_probe::span!({text});");
     let mut inner: TokenStream =
         guard.parse().map_err(|_| ("the span's name must be a string literal", name.span()))?;

@@ -79,15 +79,9 @@ impl<S: ReadAt> Trace<S> {
     /// Iterates over the events of the thread at `index` of [`threads`](Trace::threads), in time
     /// order. It is empty if `index` is out of range.
     pub fn events(&self, index: usize) -> Events<'_, S> {
-        Events::new(self, index)
-    }
-}
-
-impl<'a, S: ReadAt> Events<'a, S> {
-    fn new(trace: &'a Trace<S>, thread: usize) -> Self {
-        Self {
-            trace,
-            thread,
+        Events {
+            trace: self,
+            thread: index,
             next_piece: 0,
             loaded: LoadedPiece::BlockWords(Vec::new()),
             offset: 0,
@@ -96,7 +90,9 @@ impl<'a, S: ReadAt> Events<'a, S> {
             is_truncated: false,
         }
     }
+}
 
+impl<S: ReadAt> Events<'_, S> {
     /// Returns `true` if events are missing because the file was truncated while it was open.
     #[must_use]
     pub fn is_truncated(&self) -> bool {

@@ -18,13 +18,7 @@ impl<S: ReadAt> Trace<S> {
     /// # Cost
     /// Memory for one chunk or block of each thread, some 200 kB.
     pub fn merged_events(&self) -> MergedEvents<'_, S> {
-        MergedEvents::new(self)
-    }
-}
-
-impl<'a, S: ReadAt> MergedEvents<'a, S> {
-    fn new(trace: &'a Trace<S>) -> Self {
-        Self(MergedTraces::new(std::slice::from_ref(trace)))
+        MergedEvents(MergedTraces::new(std::slice::from_ref(self)))
     }
 }
 

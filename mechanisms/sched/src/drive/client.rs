@@ -120,7 +120,7 @@ impl Client {
         client_state: Arc<CachePadded<ClientState>>,
         shared: Arc<ArbiterState>,
     ) -> Self {
-        let stamps_packets = shared.stamping() == Stamping::Packet;
+        let stamps_packets = shared.stamping == Stamping::Packet;
         Self { lanes, counts: Counts::default(), number, stamps_packets, client_state, shared }
     }
 
@@ -293,7 +293,7 @@ impl Client {
     /// released packets wait for [`poll`](Self::poll), the arbiter reads no packets from this
     /// client.
     pub fn return_slots_count(&self) -> u32 {
-        return_slots_count(self.shared.mailbox_slots_count())
+        return_slots_count(self.shared.mailbox_slots_count)
     }
 }
 

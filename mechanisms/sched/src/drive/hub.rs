@@ -1,6 +1,6 @@
 //! Hubs: joining an arbiter, and stopping it.
 
-use super::client::{Client, ClientLanes, LanePair};
+use super::client::{Client, ClientLanes};
 use super::port::Port;
 use super::presence::ClientState;
 use super::stamps::Stamping;
@@ -60,19 +60,17 @@ impl Hub {
         }
         let number = new_clients.joined_count;
         let client_state = Arc::new(CachePadded::new(ClientState::default()));
-        let slots_count = shared.mailbox_slots_count();
-        let lanes = match shared.stamping() {
+        let slots_count = shared.mailbox_slots_count;
+        let lanes = match shared.stamping {
             Stamping::None => {
-                let (port, to_arbiter, from_arbiter) =
-                    Port::pair(number, slots_count, Arc::clone(&client_state));
+                let (port, lanes) = Port::pair(number, slots_count, Arc::clone(&client_state));
                 new_clients.unstamped.push(port);
-                ClientLanes::Unstamped(LanePair::new(to_arbiter, from_arbiter))
+                ClientLanes::Unstamped(lanes)
             }
             Stamping::Batch | Stamping::Packet => {
-                let (port, to_arbiter, from_arbiter) =
-                    Port::pair(number, slots_count, Arc::clone(&client_state));
+                let (port, lanes) = Port::pair(number, slots_count, Arc::clone(&client_state));
                 new_clients.stamped.push(port);
-                ClientLanes::Stamped(LanePair::new(to_arbiter, from_arbiter))
+                ClientLanes::Stamped(lanes)
             }
         };
         new_clients.clients_count += 1;

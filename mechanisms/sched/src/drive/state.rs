@@ -40,8 +40,8 @@ pub(super) struct NewClients {
 pub(super) struct ArbiterState {
     pub(super) control: CachePadded<ControlWords>,
     new_clients: Mutex<NewClients>,
-    mailbox_slots_count: u32,
-    stamping: Stamping,
+    pub(super) mailbox_slots_count: u32,
+    pub(super) stamping: Stamping,
 }
 
 impl ArbiterState {
@@ -84,18 +84,5 @@ impl ArbiterState {
         // Release: pairs with the Acquire in state().
         self.control.state.fetch_max(state, Ordering::Release);
         self.notify_arbiter();
-    }
-
-    /// Decrements the number of clients, after one was removed.
-    pub(super) fn decrement_clients_count(&self) {
-        self.new_clients().clients_count -= 1;
-    }
-
-    pub(super) fn stamping(&self) -> Stamping {
-        self.stamping
-    }
-
-    pub(super) fn mailbox_slots_count(&self) -> u32 {
-        self.mailbox_slots_count
     }
 }

@@ -410,7 +410,7 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
                 self.earlier.add(&oldest);
             }
             self.departed_ledgers.push_back(port.ledger);
-            self.shared.decrement_clients_count();
+            self.shared.new_clients().clients_count -= 1;
         }
     }
 

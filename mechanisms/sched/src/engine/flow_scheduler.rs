@@ -65,14 +65,16 @@ pub trait Discipline: Sized {
     );
 
     /// Records that a flow's oldest packet, of `dropped_bytes` bytes, was dropped. The flow's
-    /// oldest packet now has `oldest_bytes` bytes.
+    /// oldest packet now has `oldest_bytes` bytes. By default, this packet takes over the
+    /// dropped one's position.
     fn record_oldest_dropped<S: FlowStates<Self::State>>(
         &mut self,
-        states: &mut S,
-        id: u32,
-        dropped_bytes: u32,
-        oldest_bytes: u32,
-    );
+        _states: &mut S,
+        _id: u32,
+        _dropped_bytes: u32,
+        _oldest_bytes: u32,
+    ) {
+    }
 
     /// Records that all packets of flow `id` were dropped; there was at least one.
     fn deactivate_flow<S: FlowStates<Self::State>>(&mut self, states: &mut S, id: u32);
@@ -154,14 +156,7 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
                 Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
-                let (dropped, bytes) = self.table.replace_oldest(&packet);
-                self.order.record_oldest_dropped(
-                    &mut self.table,
-                    packet.flow,
-                    dropped.length_bytes,
-                    bytes,
-                );
-                return Ok(EnqueueOutcome::Replaced(dropped));
+                return self.table.replace_oldest(&mut self.order, &packet);
             }
             refused => refused.refusal(packet.length_bytes),
         };

@@ -144,16 +144,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
                 Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
-                let (dropped, bytes) = self.flows.replace_oldest(&packet);
                 let tenant = self.tenant_of[packet.flow as usize] as usize;
-                let order = &mut self.tenants[tenant].order;
-                order.record_oldest_dropped(
-                    &mut self.flows,
-                    packet.flow,
-                    dropped.length_bytes,
-                    bytes,
-                );
-                return Ok(EnqueueOutcome::Replaced(dropped));
+                return self.flows.replace_oldest(&mut self.tenants[tenant].order, &packet);
             }
             refused => refused.refusal(packet.length_bytes),
         };
@@ -238,12 +230,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
             // Algorithms that hold no packets back do not use the time.
             match self.hold_next(id, 0) {
                 Some(bytes) => {
-                    self.order.record_oldest_dropped(
-                        &mut self.tenants,
-                        id,
-                        held.length_bytes,
-                        bytes,
-                    );
+                    let tenants = &mut self.tenants;
+                    self.order.record_oldest_dropped(tenants, id, held.length_bytes, bytes);
                 }
                 None => {
                     self.order.deactivate_flow(&mut self.tenants, id);

@@ -206,16 +206,6 @@ impl Discipline for Pacing {
         }
     }
 
-    fn record_oldest_dropped<S: FlowStates<PacingState>>(
-        &mut self,
-        _: &mut S,
-        _: u32,
-        _: u32,
-        _: u32,
-    ) {
-        // A departure time depends on the packets before, not on the packet's own length.
-    }
-
     fn deactivate_flow<S: FlowStates<PacingState>>(&mut self, states: &mut S, id: u32) {
         let (level, slot_index) = self.position(states.state(id).due_ns().max(self.base_ns));
         let mut other = self.slots[level][slot_index].first;

@@ -121,15 +121,6 @@ impl Discipline for Priority {
         }
     }
 
-    fn record_oldest_dropped<S: FlowStates<PriorityState>>(
-        &mut self,
-        _: &mut S,
-        _: u32,
-        _: u32,
-        _: u32,
-    ) {
-    }
-
     fn deactivate_flow<S: FlowStates<PriorityState>>(&mut self, states: &mut S, id: u32) {
         let PriorityState { level, next } = *states.state(id);
         let mut before = self.ends[level as usize].0;

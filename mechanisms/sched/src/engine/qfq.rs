@@ -95,15 +95,6 @@ impl Discipline for Qfq {
         self.groups.record_service(&mut flow_intervals(states), id, bytes, next.is_some());
     }
 
-    fn record_oldest_dropped<S: FlowStates<QfqState>>(
-        &mut self,
-        _: &mut S,
-        _: u32,
-        _: u32,
-        _: u32,
-    ) {
-    }
-
     fn deactivate_flow<S: FlowStates<QfqState>>(&mut self, states: &mut S, id: u32) {
         self.groups.take_out(&mut flow_intervals(states), id);
         states.state(id).interval.epoch = self.groups.time.epoch();

@@ -202,8 +202,6 @@ impl Discipline for RoundRobin {
         }
     }
 
-    fn record_oldest_dropped<S: FlowStates<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
-
     fn deactivate_flow<S: FlowStates<()>>(&mut self, _: &mut S, id: u32) {
         self.turns.remove(id);
     }

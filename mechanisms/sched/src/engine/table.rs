@@ -2,7 +2,8 @@
 
 use super::config::{Config, check_spec};
 use super::{
-    DropPolicy, EnqueueError, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Totals,
+    Discipline, DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec,
+    Packet, Refusal, Totals,
 };
 use handover_base::prefetch;
 use std::cmp::Reverse;
@@ -302,15 +303,20 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
         PoppedPacket { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
     }
 
-    /// Drops the oldest packet of a full flow and queues `packet`. Returns the dropped packet, and the length of the
-    /// packet that is now the oldest.
-    pub(crate) fn replace_oldest(&mut self, packet: &Packet<T>) -> (Packet<T>, u32) {
-        let popped = self.pop(packet.flow);
+    /// Drops the oldest packet of a full flow, which `order` orders, and queues `packet`.
+    pub(crate) fn replace_oldest(
+        &mut self,
+        order: &mut impl Discipline<State = H>,
+        packet: &Packet<T>,
+    ) -> EnqueueResult<T> {
+        let PoppedPacket { packet: dropped, next_bytes } = self.pop(packet.flow);
         self.totals.dropped += 1;
         // Cannot fail: a node was freed, and the flow has room for one packet.
         let pushed = self.push(packet);
         debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
-        (popped.packet, popped.next_bytes.unwrap_or(packet.length_bytes))
+        let oldest_bytes = next_bytes.unwrap_or(packet.length_bytes);
+        order.record_oldest_dropped(self, packet.flow, dropped.length_bytes, oldest_bytes);
+        Ok(EnqueueOutcome::Replaced(dropped))
     }
 
     /// Adds 1 to the number of refused packets, and returns the error with the packet and the
