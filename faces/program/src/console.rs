@@ -50,16 +50,9 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
 }
 
 /// Error of a write to standard output.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
 pub(crate) struct OutputError(io::Error);
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write to standard output: {}", self.0)
-    }
-}
-
-impl std::error::Error for OutputError {}
 
 /// Converts an error of standard output, so that it can be told from those of other files and pipes.
 pub(crate) fn to_output_error(error: io::Error) -> io::Error {
