@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use exchange::Exchange;
 use handover_base::clock;
 use handover_program::console;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer, Transport,
 };
@@ -20,7 +20,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -315,10 +315,7 @@ impl RunningRank<'_> {
         let began = clock::ticks();
         let mut took_ns = 0;
         for (rank, peer) in self.targets.iter().copied().cycle() {
-            // Relaxed: the flag publishes no other data.
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
-            }
+            check_interrupt(self.interrupted)?;
             let started = clock::ticks();
             let echoed = self.endpoint.call_bytes(peer, NOOP, &payload, <[u8]>::len);
             let bytes = echoed.map_err(name_rank_in_error(rank))?;
@@ -351,7 +348,7 @@ impl RunningRank<'_> {
                 .call::<_, bool>(rank_0_peer, HAVE_ARRIVED, &stage)
                 .map_err(name_rank_in_error(0))?
             {
-                self.check_interrupt()?;
+                check_interrupt(self.interrupted)?;
                 self.endpoint.progress(BARRIER_POLL);
             }
             return Ok(());
@@ -361,7 +358,7 @@ impl RunningRank<'_> {
         let wait_max = Duration::from_secs(self.args.wait) + measuring;
         let until = Instant::now() + wait_max;
         while !lock(&self.arrivals).have_all_arrived(stage, self.ranks_count) {
-            self.check_interrupt()?;
+            check_interrupt(self.interrupted)?;
             self.check_connections()?;
             if Instant::now() > until {
                 let missing = self.missing_ranks_count(stage);
@@ -393,15 +390,6 @@ impl RunningRank<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Returns an error if a signal has interrupted the run.
-    fn check_interrupt(&self) -> anyhow::Result<()> {
-        // Relaxed: the flag publishes no other data.
-        match self.interrupted.load(Ordering::Relaxed) {
-            true => Err(Interrupted.into()),
-            false => Ok(()),
-        }
     }
 
     /// Prints the rates and times of calls: of all ranks together, then of each calling rank.

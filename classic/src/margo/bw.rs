@@ -8,7 +8,7 @@ use crate::available_memory_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use handover_base::clock;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Endpoint, Method, Peer, Rights,
 };
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::BandwidthServer;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Procedure by which the server connects its threads to the client's buffer.
@@ -379,10 +379,7 @@ impl BandwidthClient<'_> {
             if let Some(result) = self.endpoint.test(call) {
                 return Ok(result?);
             }
-            // Relaxed: the flag publishes no other data.
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
-            }
+            check_interrupt(self.interrupted)?;
             self.endpoint.progress(POLL_INTERVAL);
         }
     }

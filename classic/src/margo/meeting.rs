@@ -4,7 +4,7 @@
 use crate::load::process;
 use crate::ranks::parent_and_start_ticks;
 use anyhow::{Context as _, bail};
-use handover_program::exit::to_usage_error;
+use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, CallError, Calling, CloseReason, Config, Context, Endpoint, EndpointError, Failure,
     FrameError, Method, Peer, Transport,
@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -53,10 +53,7 @@ impl<'a> WaitLimit<'a> {
 
     /// Returns an error if the limit is reached or the process was interrupted.
     pub fn check(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
-        // Relaxed: the flag publishes no other data.
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Err(handover_program::exit::Interrupted.into());
-        }
+        check_interrupt(self.interrupted)?;
         if self.began.elapsed() >= self.wait_max {
             bail!(
                 "{failure} within {wait_s} s",
@@ -437,7 +434,7 @@ pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::sync::atomic::AtomicU8;
+    use std::sync::atomic::{AtomicU8, Ordering};
     use std::thread;
 
     const JOB: &str = "program.17";

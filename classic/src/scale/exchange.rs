@@ -7,7 +7,7 @@ use crate::ranks::Rank;
 #[cfg(feature = "mpi")]
 use crate::ranks::{TEXT_BYTES_MAX, receive_text, send_text};
 use anyhow::{Context as _, bail};
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{Interrupted, check_interrupt, to_usage_error};
 use handover_program::signal_on_parent_exit;
 use handover_rpc::Address;
 #[cfg(feature = "mpi")]
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use std::io::{BufRead as _, Read as _, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// First character of a line with a text for the other ranks. Other lines are output of the
@@ -215,11 +215,7 @@ pub fn start_ranks(
     let mut zero = RankProcess::start(0)?;
     let mut others: Vec<RankProcess> =
         (1..count).map(RankProcess::start).collect::<anyhow::Result<_>>()?;
-    // Relaxed: the flag publishes no other data.
-    let check = || match interrupted.load(Ordering::Relaxed) {
-        true => Err(Interrupted.into()),
-        false => Ok(()),
-    };
+    let check = || Ok(check_interrupt(interrupted)?);
     while let Some(line) =
         zero.read_line(|| check().and_then(|()| check_other_ranks(&mut others)))?
     {

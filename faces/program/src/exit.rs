@@ -5,6 +5,7 @@ use crate::console::OutputError;
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Error in the command line, or in a file named on it.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,17 @@ pub fn to_usage_error(error: impl Display) -> anyhow::Error {
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; the completed measurements are kept")]
 pub struct Interrupted;
+
+/// Returns an error once `flag`, which is that of [`interrupt_flag`](crate::console::interrupt_flag),
+/// is set.
+///
+/// # Errors
+/// [`Interrupted`], if the flag is set.
+#[inline]
+pub fn check_interrupt(flag: &AtomicBool) -> Result<(), Interrupted> {
+    // Relaxed: the flag publishes no other data.
+    if flag.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+}
 
 /// Error of a measurement that was interrupted before its first result.
 #[derive(Debug, thiserror::Error)]
