@@ -78,16 +78,11 @@ impl Signals {
     /// Registers handlers of SIGINT, SIGTERM and SIGHUP. A second SIGINT or SIGTERM kills the
     /// process at once.
     fn new() -> anyhow::Result<Self> {
-        let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
-            let flag = Arc::new(AtomicBool::new(false));
-            // The order matters: the first signal only raises the flag, the second finds it raised.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-            std::io::Result::Ok(flag)
-        });
-        let terminated = terminated?;
-        console::set_on_hangup(&terminated)?;
-        Ok(Self { interrupted: interrupted?, terminated })
+        let signals = Self { interrupted: Arc::default(), terminated: Arc::default() };
+        console::set_on_stop_signal(SIGINT, &signals.interrupted)?;
+        console::set_on_stop_signal(SIGTERM, &signals.terminated)?;
+        console::set_on_hangup(&signals.terminated)?;
+        Ok(signals)
     }
 
     /// Returns `true` after SIGINT, SIGTERM or SIGHUP.

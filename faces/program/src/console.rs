@@ -215,16 +215,21 @@ const INTERRUPTED_EXIT_CODE: i32 = 130;
 pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in STOP_SIGNALS {
-        // The order matters: the first signal only sets the flag, the second finds it set.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            INTERRUPTED_EXIT_CODE,
-            flag.clone(),
-        )?;
-        signal_hook::flag::register(signal, flag.clone())?;
+        set_on_stop_signal(signal, &flag)?;
     }
     set_on_hangup(&flag)?;
     Ok(flag)
+}
+
+/// Makes `signal` set a flag. If the flag is set already, the signal terminates the process at
+/// once, with 130.
+///
+/// # Errors
+/// If the signal handler cannot be installed.
+pub fn set_on_stop_signal(signal: i32, flag: &Arc<AtomicBool>) -> io::Result<()> {
+    // The order matters: the first signal only sets the flag, the second finds it set.
+    signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED_EXIT_CODE, flag.clone())?;
+    signal_hook::flag::register(signal, flag.clone()).map(drop)
 }
 
 /// Makes SIGHUP set a flag, unless SIGHUP is ignored.
