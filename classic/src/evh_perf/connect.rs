@@ -370,9 +370,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         document["limit"] = json!(failed);
     }
     if args.json {
-        printer = printer.with_printing();
-        printer.print_plain(format_args!("{document}"))?;
-        printer = printer.without_printing();
+        printer.print_document(&document)?;
     }
     let held = open - closed;
     let closed = match open {
