@@ -252,8 +252,7 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
         (SendMethod::Call, None) => (drive::SendMethod::Call, WakePolicy::Asleep),
         (SendMethod::Pass, wake) => (drive::SendMethod::Pass, wake.unwrap_or(WakePolicy::Always)),
         (SendMethod::Call, Some(wake)) => {
-            let wake = wake.to_possible_value();
-            let name = wake.as_ref().map_or("", |value| value.get_name());
+            let name = crate::value_name(wake);
             return Err(wrong(format!(
                 "--wake {name}: --via call sends no notification; add --via pass, or omit --wake"
             )));

@@ -19,7 +19,7 @@ mod trylock;
 pub use eventual::plot::draw_plots as plot_eventuals;
 
 use anyhow::Context;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use handover_base::topology;
 use std::ffi::OsString;
 use std::io::Write;
@@ -134,6 +134,11 @@ fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, St
         let value = text.parse().ok().filter(|value| bounds.contains(value));
         value.ok_or_else(|| format!("{must} {}..={}", bounds.start(), bounds.end()))
     }
+}
+
+/// Returns the name on the command line of an option's value.
+fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |it| it.get_name().to_owned())
 }
 
 /// Range of the number of operations per table row, in millions. The maximum takes days. The

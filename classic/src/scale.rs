@@ -409,8 +409,7 @@ impl RunningRank<'_> {
             rows.push((result.rank, rate, format_times(&own)));
         }
         let rates: Vec<f64> = rows.iter().map(|row| row.1).collect();
-        let pattern = self.args.pattern.to_possible_value();
-        let pattern = pattern.as_ref().map_or("", |it| it.get_name());
+        let pattern = crate::value_name(self.args.pattern);
         writeln!(
             out,
             "# <pattern> <ranks> <callers> <size> <transport> <calls> <calls/s> <p50> <p99> <max> <jain>"

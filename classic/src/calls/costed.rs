@@ -5,6 +5,7 @@ use super::folders::{TraceFolders, TraceMedium};
 use super::raw;
 use super::resources::ResourceUsage;
 use crate::load::process::bytes_in_line;
+use crate::value_name;
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use handover_base::{clock, usage};
@@ -210,17 +211,7 @@ pub(super) fn measure_cost(
 ) -> anyhow::Result<ProcessCost> {
     let ProcessTask { function: subject, recording: tool, medium } = task;
     let mut command = crate::own_program_command("calls")?;
-    for (option, value) in
-        [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
-    {
-        command.arg(option).arg(
-            value
-                .context(
-                    "cannot pass an option to the process: its value has no command-line name",
-                )?
-                .get_name(),
-        );
-    }
+    command.args(["--child", &value_name(subject), "--tool", &value_name(tool)]);
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
     let files = folders.files(medium);

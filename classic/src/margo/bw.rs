@@ -118,16 +118,6 @@ enum MemoryKind {
     Plain,
 }
 
-impl MemoryKind {
-    /// Returns the name that is printed.
-    fn name(self) -> &'static str {
-        match self {
-            MemoryKind::Shared => "shared",
-            MemoryKind::Plain => "plain",
-        }
-    }
-}
-
 /// Arguments of the call `prepare`, by which the client describes its buffer to the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Prepare {
@@ -210,7 +200,7 @@ impl PointToPointProgram for Bandwidth {
         }
         self.measure_both_directions(&mut client_side, self.seconds, out)?;
         let options = &self.shared_options;
-        let (transport, memory) = (options.transport(), self.memory.name());
+        let (transport, memory) = (options.transport(), crate::value_name(self.memory));
         let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
         writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
         writeln!(out, "#{transport}\t{path}\t{memory}\t{client}\t{server}")?;
