@@ -91,22 +91,16 @@ pub(super) fn run_child(
     let [trace, rings, program] = files else {
         bail!("--files: needs 3 paths: the trace, the rings and the program")
     };
-    let recorded = match subject {
-        MeasuredFunction::Plain => {
-            call_in_process(FunctionBody::Nothing, tool, calls, [trace, rings])
-        }
-        MeasuredFunction::Stamps => {
-            call_in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings])
-        }
-        MeasuredFunction::Probes => {
-            call_in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings])
-        }
-        MeasuredFunction::Hooks | MeasuredFunction::Patchable => {
-            call_in_program(program, tool, calls, [trace, rings])
-        }
+    let inside = match subject {
+        MeasuredFunction::Plain => Some(FunctionBody::Nothing),
+        MeasuredFunction::Stamps => Some(FunctionBody::TwoStamps),
+        MeasuredFunction::Probes => Some(FunctionBody::TwoProbes),
+        MeasuredFunction::Hooks | MeasuredFunction::Patchable => None,
     };
-    let recorded = recorded?;
-    let RecordingCounts { events_count, lost_count, bytes } = recorded;
+    let RecordingCounts { events_count, lost_count, bytes } = match inside {
+        Some(inside) => call_in_process(inside, tool, calls, [trace, rings])?,
+        None => call_in_program(program, tool, calls, [trace, rings])?,
+    };
     let mut out = handover_program::console::standard_output();
     writeln!(out, "COST {events_count} {lost_count} {bytes} {}", resident_bytes())?;
     Ok(out.flush()?)

@@ -30,7 +30,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Way in which the ranks exchange texts.
 pub enum Exchange {
-    /// Lines on standard output and input. The process that started the ranks distributes them.
+    /// Lines on standard output and input. The process that started the ranks, with [`start_ranks`],
+    /// distributes them.
     Starter { ranks_count: u32 },
     /// Messages by MPI.
     #[cfg(feature = "mpi")]
@@ -38,11 +39,6 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// Returns the exchange of a rank that [`start_ranks`] has started.
-    pub fn with_starter(ranks_count: u32) -> Exchange {
-        Exchange::Starter { ranks_count }
-    }
-
     /// Initialises MPI, and returns the exchange by MPI.
     #[cfg(feature = "mpi")]
     pub fn by_mpi(rank: &Rank) -> anyhow::Result<Exchange> {
