@@ -53,7 +53,7 @@ const PUBLISH_NS: u64 = 1_000_000;
 /// }
 ///
 /// let mut reactor = Reactor::new(Config::default(), LinesCodec::new(1024), Shout)?;
-/// let address = reactor.listen("127.0.0.1:0".parse()?)?;
+/// let address = reactor.listen("127.0.0.1:0".parse::<std::net::SocketAddr>()?)?;
 /// let stopper = reactor.stopper();
 /// let thread = std::thread::spawn(move || reactor.run());
 ///
@@ -179,25 +179,17 @@ impl<H: Handler> Reactor<H> {
         self.add_accepted(fd, peer, tls)
     }
 
-    /// Starts to connect to `address` and returns the connection's key; [`Handler::on_connect`] or
-    /// [`Handler::on_close`] reports the result.
+    /// Starts to connect to an address, or as [`ConnectOptions`] say, and returns the connection's
+    /// key; [`Handler::on_connect`] or [`Handler::on_close`] reports the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
-    pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<ConnKey, NetError> {
-        self.connect_with(ConnectOptions::new(address), data)
-    }
-
-    /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_with(
+    pub fn connect(
         &mut self,
-        options: ConnectOptions,
+        to: impl Into<ConnectOptions>,
         data: H::Data,
     ) -> Result<ConnKey, NetError> {
-        self.core.connect_with(&options, data).map_err(|(error, _)| error)
+        self.core.connect(&to.into(), data).map_err(|(error, _)| error)
     }
 
     /// Returns a handle with which other threads stop this event loop and read its counters.
@@ -365,7 +357,7 @@ impl<H: Handler> Reactor<H> {
                 }
                 Command::ResumeAccepting => self.resume_accepting(),
                 Command::Connect(options, data) => {
-                    if let Err((error, data)) = self.core.connect_with(&options, data) {
+                    if let Err((error, data)) = self.core.connect(&options, data) {
                         self.report_failed_connect(&error, data);
                     }
                 }
