@@ -420,15 +420,11 @@ impl<H: Handler> Reactor<H> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
         slot.timer = None;
-        let (flags, now_ns) = (slot.flags, core.now_ns);
+        let flags = slot.flags;
         let limits = core.limits_with_flags(flags);
-        let exceeded =
-            core.slab.get(key).and_then(|slot| slot.protocol.exceeded_timeout(&limits, now_ns));
-        let is_over = core
-            .slab
-            .get(key)
-            .and_then(|slot| core.deadline_ns(slot))
-            .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
+        let Some(slot) = core.slab.get(key) else { return };
+        let exceeded = slot.protocol.exceeded_timeout(&limits, core.now_ns);
+        let is_over = core.deadline_ns(slot).is_some_and(|until_ns| until_ns <= core.now_ns);
         if flags.intersects(ConnFlags::LINGERING) && is_over {
             // A close now would discard the sent bytes that the peer's kernel had no space for yet.
             let now_ms = core.now_ms();
