@@ -30,14 +30,6 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(rank) = by_mpi::rank_of_client(args)? {
         return by_mpi::run(args, &rank, &Signals::new()?, out);
     }
-    if args.part.is_none() && args.processes > 1 {
-        let signals = Signals::new()?;
-        return match (args.connect, args.eventhandler) {
-            (true, _) => connect::run(args, &signals, out),
-            (_, true) => parts::serve_in_processes(args, &signals, out),
-            _ => client::run_in_processes(args, &signals, out),
-        };
-    }
     if args.part.is_some() {
         return match (args.connect, args.eventhandler) {
             (true, _) => connect::run_as_worker(args),
@@ -46,22 +38,30 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
         };
     }
     let signals = Signals::new()?;
-    if args.connect {
-        return connect::run(args, &signals, out);
+    let is_split = args.processes > 1;
+    match (args.connect, args.eventhandler, args.client) {
+        (true, ..) => connect::run(args, &signals, out),
+        (_, true, true) => run_server_and_client(args, &signals, out),
+        (_, true, _) if is_split => parts::serve_in_processes(args, &signals, out),
+        (_, true, _) => serve::run(args, &signals, out),
+        _ if is_split => client::run_in_processes(args, &signals, out),
+        _ => client::run(args, &signals, out),
     }
-    if !args.client {
-        return serve::run(args, &signals, out);
-    }
-    if !args.eventhandler {
-        return client::run(args, &signals, out);
-    }
+}
+
+/// Serves and generates the load in this process.
+fn run_server_and_client(
+    args: &EvhPerf,
+    signals: &Signals,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let mut args = args.clone();
     let server = serve::start(&args)?;
     args.port = server.address().port();
     let mut printer = printer::Printer::new(out, args.json);
     printer.print_settings("EventHandler", &serve::settings(&args))?;
     serve::print_started(&args, server.start_duration, &mut printer)?;
-    let ran = client::run(&args, &signals, out);
+    let ran = client::run(&args, signals, out);
     server.stop(&args, &mut printer::Printer::new(out, args.json))?;
     ran
 }
@@ -78,16 +78,11 @@ impl Signals {
     /// Registers handlers of SIGINT, SIGTERM and SIGHUP. A second SIGINT or SIGTERM kills the
     /// process at once.
     fn new() -> anyhow::Result<Self> {
-        let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
-            let flag = Arc::new(AtomicBool::new(false));
-            // The order matters: the first signal only raises the flag, the second finds it raised.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-            std::io::Result::Ok(flag)
-        });
-        let terminated = terminated?;
-        console::set_on_hangup(&terminated)?;
-        Ok(Self { interrupted: interrupted?, terminated })
+        let signals = Self { interrupted: Arc::default(), terminated: Arc::default() };
+        console::set_on_stop_signal(SIGINT, &signals.interrupted)?;
+        console::set_on_stop_signal(SIGTERM, &signals.terminated)?;
+        console::set_on_hangup(&signals.terminated)?;
+        Ok(signals)
     }
 
     /// Returns `true` after SIGINT, SIGTERM or SIGHUP.

@@ -252,8 +252,7 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
         (SendMethod::Call, None) => (drive::SendMethod::Call, WakePolicy::Asleep),
         (SendMethod::Pass, wake) => (drive::SendMethod::Pass, wake.unwrap_or(WakePolicy::Always)),
         (SendMethod::Call, Some(wake)) => {
-            let wake = wake.to_possible_value();
-            let name = wake.as_ref().map_or("", |value| value.get_name());
+            let name = crate::value_name(wake);
             return Err(wrong(format!(
                 "--wake {name}: --via call sends no notification; add --via pass, or omit --wake"
             )));
@@ -478,26 +477,15 @@ impl Environment {
             tracing::info!(target: TRACING_TARGET, "Interrupted ({handled} messages sent)!");
         }
         let took_s = duration.as_secs_f64();
-        let time_each = match handled {
+        let each = |total_ns: f64| match handled {
             0 => String::new(),
-            handled => format!(
-                ", {message_time} each",
-                message_time = format_ns(took_s * 1e9 / *handled as f64)
-            ),
+            handled => format!(", {} each", format_ns(total_ns / *handled as f64)),
         };
         let rate = format_rate(*handled as f64 / took_s.max(1e-9));
-        tracing::info!(target: TRACING_TARGET, "{handled} messages in {took_s:.3} s: {rate}{time_each}");
+        tracing::info!(target: TRACING_TARGET, "{handled} messages in {took_s:.3} s: {rate}{}", each(took_s * 1e9));
         let cpu_ns = (usage.user_ns + usage.system_ns).max(1) as f64;
         let part = |ns: u64| {
-            let per_message = match handled {
-                0 => String::new(),
-                handled => {
-                    format!(
-                        ", {message_cpu_time} each",
-                        message_cpu_time = format_ns(ns as f64 / *handled as f64)
-                    )
-                }
-            };
+            let per_message = each(ns as f64);
             let (cpu_s, cpu_percent) = (ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0);
             format!("{cpu_s:.3} s ({cpu_percent:.0} %{per_message})")
         };

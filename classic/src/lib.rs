@@ -19,13 +19,14 @@ mod trylock;
 pub use eventual::plot::draw_plots as plot_eventuals;
 
 use anyhow::Context;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use handover_base::topology;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::thread;
 
 /// Classic program with its arguments.
@@ -135,6 +136,11 @@ fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, St
     }
 }
 
+/// Returns the name on the command line of an option's value.
+fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |it| it.get_name().to_owned())
+}
+
 /// Range of the number of operations per table row, in millions. The maximum takes days. The
 /// originals take whole numbers; a fraction is for a short test.
 const MILLIONS_RANGE: RangeInclusive<f64> = 0.001..=1e6;
@@ -181,25 +187,15 @@ fn run_on_cpus<T: Send>(
 ) -> anyhow::Result<Vec<T>> {
     // A thread waits here until all have been started, so that a failed start leaves no thread
     // stuck at a barrier in the body.
-    let gate = (std::sync::Mutex::new(None::<bool>), std::sync::Condvar::new());
-    let open = |go: bool| {
-        *gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(go);
-        gate.1.notify_all();
-    };
-    let (gate, body) = (&gate, &body);
+    let (gate, body) = (&OnceLock::<bool>::new(), &body);
     thread::scope(|scope| {
         let mut started = Vec::new();
         for index in 0..cpus.len() {
-            let waiting = move || {
-                let state = gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let go = gate.1.wait_while(state, |go| go.is_none());
-                let go = *go.unwrap_or_else(std::sync::PoisonError::into_inner);
-                (go == Some(true)).then(|| body(index))
-            };
+            let waiting = move || gate.wait().then(|| body(index));
             match thread::Builder::new().stack_size(1 << 18).spawn_scoped(scope, waiting) {
                 Ok(thread) => started.push(thread),
                 Err(error) => {
-                    open(false);
+                    let _ = gate.set(false); // Set only once.
                     let count = cpus.len();
                     return Err(error).with_context(|| {
                         format!("cannot start thread {number} of {count}", number = index + 1)
@@ -207,7 +203,7 @@ fn run_on_cpus<T: Send>(
                 }
             }
         }
-        open(true);
+        let _ = gate.set(true); // Set only once.
         let mut results = Vec::new();
         for thread in started {
             let result = thread.join().map_err(|_| anyhow::anyhow!("a worker thread panicked"))?;

@@ -18,4 +18,4 @@ pub use error::{Fault, LoadError, PlanError};
 pub use latencies::{ConnectionShares, LatencyHistograms, LinearHistogram};
 pub use plan::{LoadAmount, LoadPlan};
 pub use schedule::Schedule;
-pub use secure::{ClientTls, Encryption, EncryptionError};
+pub use secure::ClientTls;

@@ -483,17 +483,13 @@ impl SharedOptions {
 }
 
 /// Process of rank 0, which rank 1 has started. Dropping this kills it.
-struct Partner {
-    child: Option<Child>,
-}
+struct Partner(Child);
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // The process may have ended by itself, which is not an error.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // The process may have ended by itself, which is not an error.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -504,9 +500,8 @@ impl Partner {
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         signal_on_parent_exit(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("cannot start the process of rank 0")?;
-        let stdout = child.stdout.take();
-        let partner = Partner { child: Some(child) };
+        let mut partner = Partner(command.spawn().context("cannot start the process of rank 0")?);
+        let stdout = partner.0.stdout.take();
         let stdout =
             stdout.context("cannot read the output of rank 0: it was started without a pipe")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
@@ -518,27 +513,18 @@ impl Partner {
         match line.strip_suffix('\n') {
             Some(address) => Ok((partner, address.parse()?)),
             None => {
-                bail!("rank 0 has exited before it listened: {status}", status = partner.status()?)
+                let status = partner.0.wait().context("cannot wait for the process of rank 0")?;
+                bail!("rank 0 has exited before it listened: {status}")
             }
         }
-    }
-
-    /// Waits for rank 0 to exit, and returns its exit status.
-    fn status(mut self) -> anyhow::Result<std::process::ExitStatus> {
-        let mut child = self
-            .child
-            .take()
-            .context("cannot wait for the process of rank 0: its exit status was read already")?;
-        child.wait().context("cannot wait for the process of rank 0")
     }
 
     /// Waits for rank 0 to exit, after it was asked to stop.
     fn end(mut self) -> anyhow::Result<()> {
         let began = Instant::now();
-        let Some(child) = &mut self.child else { return Ok(()) };
         loop {
-            match child.try_wait().context("cannot wait for the process of rank 0")? {
-                Some(status) if status.success() => break,
+            match self.0.try_wait().context("cannot wait for the process of rank 0")? {
+                Some(status) if status.success() => return Ok(()),
                 Some(status) => bail!("the process of rank 0 failed: {status}"),
                 None if began.elapsed() > STOP_TIMEOUT => {
                     bail!("rank 0 has not exited within {STOP_TIMEOUT:?}")
@@ -546,8 +532,6 @@ impl Partner {
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-        self.child = None;
-        Ok(())
     }
 }
 

@@ -165,40 +165,33 @@ impl Rank {
     }
 }
 
-/// Size of an MPI message in bytes: a text, and at least one zero byte.
+/// Maximum size of a text between two ranks, in bytes. A report with a long histogram has some
+/// 100 kB.
 #[cfg(feature = "mpi")]
-const MESSAGE_BYTES: usize = 4096;
-/// Maximum length of a text in a message, in bytes.
-#[cfg(feature = "mpi")]
-pub(crate) const TEXT_BYTES_MAX: usize = MESSAGE_BYTES - 1;
+const TEXT_BYTES_MAX: u64 = 1 << 28;
 
-/// Sends a text to a rank by MPI.
+/// Sends a text to a rank by MPI: its length, then its bytes.
 #[cfg(feature = "mpi")]
 pub(crate) fn send_text(world: &Mpi, to_rank: u32, text: &str) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        text.len() <= TEXT_BYTES_MAX,
-        "send to rank {to_rank}: {text:?} exceeds {TEXT_BYTES_MAX} bytes"
-    );
-    let mut bytes = vec![0; MESSAGE_BYTES];
-    bytes[..text.len()].copy_from_slice(text.as_bytes());
-    Ok(world.send(to_rank, &bytes)?)
+    world.send(to_rank, &(text.len() as u64).to_le_bytes())?;
+    Ok(world.send(to_rank, text.as_bytes())?)
 }
 
-/// Receives a text from a rank by MPI.
+/// Receives a text from a rank by MPI. Blocks until the rank has sent it.
 #[cfg(feature = "mpi")]
 pub(crate) fn receive_text(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
     use anyhow::Context as _;
-    let mut bytes = vec![0; MESSAGE_BYTES];
+    let mut length = [0; 8];
+    world.receive(from_rank, &mut length)?;
+    let length = u64::from_le_bytes(length);
+    anyhow::ensure!(
+        length <= TEXT_BYTES_MAX,
+        "a message of rank {from_rank} has {length} bytes, more than {TEXT_BYTES_MAX}; do all ranks run the same \
+         version?"
+    );
+    let mut bytes = vec![0; length as usize];
     world.receive(from_rank, &mut bytes)?;
-    let length = bytes.iter().position(|byte| *byte == 0).with_context(|| {
-        format!(
-            "receive the message of rank {from_rank}: no terminating zero in {MESSAGE_BYTES} bytes; do all ranks run \
-             the same version?"
-        )
-    })?;
-    bytes.truncate(length);
-    String::from_utf8(bytes)
-        .with_context(|| format!("the message of rank {from_rank} is not UTF-8"))
+    String::from_utf8(bytes).with_context(|| format!("a message of rank {from_rank} is not UTF-8"))
 }
 
 /// Returns `true` if a launcher sets this environment variable to a process's rank.

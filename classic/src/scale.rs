@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use exchange::Exchange;
 use handover_base::clock;
 use handover_program::console;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer, Transport,
 };
@@ -20,7 +20,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -140,10 +140,10 @@ impl Arrivals {
         self.results.extend(result);
     }
 
-    /// Returns `true` if all ranks have arrived at `stage` or at a later one.
-    fn have_all_arrived(&self, stage: Stage, ranks_count: u32) -> bool {
+    /// Returns the number of the `ranks_count` ranks that have not arrived at `stage` yet.
+    fn missing_ranks_count(&self, stage: Stage, ranks_count: u32) -> usize {
         let arrived = self.stages.values().filter(|it| **it >= stage).count();
-        arrived == ranks_count as usize
+        (ranks_count as usize).saturating_sub(arrived)
     }
 }
 
@@ -172,7 +172,13 @@ pub fn run(args: &Scale, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     if let (Some(number), Some(count)) = (args.rank, args.ranks) {
-        return run_rank(args, (number, count), Exchange::with_starter(count), &interrupted, out);
+        return run_rank(
+            args,
+            (number, count),
+            Exchange::Starter { ranks_count: count },
+            &interrupted,
+            out,
+        );
     }
     match (Rank::from_environment(|name| std::env::var(name).ok())?, args.ranks) {
         (None, None) => Err(to_usage_error(
@@ -254,7 +260,7 @@ fn register(
     })?;
     let shared = Arc::clone(arrivals);
     endpoint.register("have-arrived", 0, move |_: &mut Context<'_>, stage: Stage| {
-        Ok::<bool, Failure>(lock(&shared).have_all_arrived(stage, ranks_count))
+        Ok::<bool, Failure>(lock(&shared).missing_ranks_count(stage, ranks_count) == 0)
     })?;
     Ok(())
 }
@@ -315,10 +321,7 @@ impl RunningRank<'_> {
         let began = clock::ticks();
         let mut took_ns = 0;
         for (rank, peer) in self.targets.iter().copied().cycle() {
-            // Relaxed: the flag publishes no other data.
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
-            }
+            check_interrupt(self.interrupted)?;
             let started = clock::ticks();
             let echoed = self.endpoint.call_bytes(peer, NOOP, &payload, <[u8]>::len);
             let bytes = echoed.map_err(name_rank_in_error(rank))?;
@@ -351,7 +354,7 @@ impl RunningRank<'_> {
                 .call::<_, bool>(rank_0_peer, HAVE_ARRIVED, &stage)
                 .map_err(name_rank_in_error(0))?
             {
-                self.check_interrupt()?;
+                check_interrupt(self.interrupted)?;
                 self.endpoint.progress(BARRIER_POLL);
             }
             return Ok(());
@@ -360,11 +363,14 @@ impl RunningRank<'_> {
         let measuring = Duration::from_secs_f64(self.args.seconds * (1.0 + WARMUP_SHARE));
         let wait_max = Duration::from_secs(self.args.wait) + measuring;
         let until = Instant::now() + wait_max;
-        while !lock(&self.arrivals).have_all_arrived(stage, self.ranks_count) {
-            self.check_interrupt()?;
+        loop {
+            let missing = lock(&self.arrivals).missing_ranks_count(stage, self.ranks_count);
+            if missing == 0 {
+                return Ok(());
+            }
+            check_interrupt(self.interrupted)?;
             self.check_connections()?;
             if Instant::now() > until {
-                let missing = self.missing_ranks_count(stage);
                 bail!(
                     "{missing} of {} ranks have not arrived within {:.1} s",
                     self.ranks_count,
@@ -373,14 +379,6 @@ impl RunningRank<'_> {
             }
             self.endpoint.progress(BARRIER_POLL);
         }
-        Ok(())
-    }
-
-    /// Returns the number of ranks that have not arrived at `stage` yet.
-    fn missing_ranks_count(&self, stage: Stage) -> usize {
-        let arrivals = lock(&self.arrivals);
-        let arrived = arrivals.stages.values().filter(|it| **it >= stage).count();
-        self.ranks_count as usize - arrived
     }
 
     /// Returns an error if a rank has disconnected before [`Stage::Leaving`].
@@ -393,15 +391,6 @@ impl RunningRank<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Returns an error if a signal has interrupted the run.
-    fn check_interrupt(&self) -> anyhow::Result<()> {
-        // Relaxed: the flag publishes no other data.
-        match self.interrupted.load(Ordering::Relaxed) {
-            true => Err(Interrupted.into()),
-            false => Ok(()),
-        }
     }
 
     /// Prints the rates and times of calls: of all ranks together, then of each calling rank.
@@ -421,8 +410,7 @@ impl RunningRank<'_> {
             rows.push((result.rank, rate, format_times(&own)));
         }
         let rates: Vec<f64> = rows.iter().map(|row| row.1).collect();
-        let pattern = self.args.pattern.to_possible_value();
-        let pattern = pattern.as_ref().map_or("", |it| it.get_name());
+        let pattern = crate::value_name(self.args.pattern);
         writeln!(
             out,
             "# <pattern> <ranks> <callers> <size> <transport> <calls> <calls/s> <p50> <p99> <max> <jain>"
@@ -497,8 +485,8 @@ mod tests {
         let mut arrivals = Arrivals::default();
         arrivals.record_arrival(0, Stage::Connected, None);
         arrivals.record_arrival(1, Stage::Measured, None);
-        assert!(arrivals.have_all_arrived(Stage::Connected, 2));
-        assert!(!arrivals.have_all_arrived(Stage::Measured, 2));
-        assert!(!arrivals.have_all_arrived(Stage::Connected, 3), "rank 2 is missing");
+        assert_eq!(arrivals.missing_ranks_count(Stage::Connected, 2), 0);
+        assert_eq!(arrivals.missing_ranks_count(Stage::Measured, 2), 1);
+        assert_eq!(arrivals.missing_ranks_count(Stage::Connected, 3), 1, "rank 2 is missing");
     }
 }

@@ -5,6 +5,7 @@ use super::folders::{TraceFolders, TraceMedium};
 use super::raw;
 use super::resources::ResourceUsage;
 use crate::load::process::bytes_in_line;
+use crate::value_name;
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use handover_base::{clock, usage};
@@ -90,22 +91,16 @@ pub(super) fn run_child(
     let [trace, rings, program] = files else {
         bail!("--files: needs 3 paths: the trace, the rings and the program")
     };
-    let recorded = match subject {
-        MeasuredFunction::Plain => {
-            call_in_process(FunctionBody::Nothing, tool, calls, [trace, rings])
-        }
-        MeasuredFunction::Stamps => {
-            call_in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings])
-        }
-        MeasuredFunction::Probes => {
-            call_in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings])
-        }
-        MeasuredFunction::Hooks | MeasuredFunction::Patchable => {
-            call_in_program(program, tool, calls, [trace, rings])
-        }
+    let inside = match subject {
+        MeasuredFunction::Plain => Some(FunctionBody::Nothing),
+        MeasuredFunction::Stamps => Some(FunctionBody::TwoStamps),
+        MeasuredFunction::Probes => Some(FunctionBody::TwoProbes),
+        MeasuredFunction::Hooks | MeasuredFunction::Patchable => None,
     };
-    let recorded = recorded?;
-    let RecordingCounts { events_count, lost_count, bytes } = recorded;
+    let RecordingCounts { events_count, lost_count, bytes } = match inside {
+        Some(inside) => call_in_process(inside, tool, calls, [trace, rings])?,
+        None => call_in_program(program, tool, calls, [trace, rings])?,
+    };
     let mut out = handover_program::console::standard_output();
     writeln!(out, "COST {events_count} {lost_count} {bytes} {}", resident_bytes())?;
     Ok(out.flush()?)
@@ -210,17 +205,7 @@ pub(super) fn measure_cost(
 ) -> anyhow::Result<ProcessCost> {
     let ProcessTask { function: subject, recording: tool, medium } = task;
     let mut command = crate::own_program_command("calls")?;
-    for (option, value) in
-        [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
-    {
-        command.arg(option).arg(
-            value
-                .context(
-                    "cannot pass an option to the process: its value has no command-line name",
-                )?
-                .get_name(),
-        );
-    }
+    command.args(["--child", &value_name(subject), "--tool", &value_name(tool)]);
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
     let files = folders.files(medium);

@@ -7,7 +7,7 @@ use super::options::{EvhPerf, LoadMode, PROCESSES_MAX};
 use super::parts::{Worker, WorkerProcess};
 use super::stages::sum_usage;
 use crate::load::process::ProcessUsage;
-use crate::ranks::Rank;
+use crate::ranks::{Rank, receive_text, send_text};
 use anyhow::{Context as _, bail, ensure};
 use handover_program::exit::to_usage_error;
 use handover_suite::mpi::Mpi;
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Interval at which a rank looks for messages of another rank.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum size of a line between two ranks; a report with a long histogram has some 100 kB.
-const LINE_BYTES_MAX: u64 = 1 << 28;
 /// Time without a line of a rank after which it counts as lost. A rank that generates load sends its
 /// progress several times a second, and MPI does not report every rank that has died.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -75,7 +73,7 @@ pub fn run(
         }
         number => {
             if let Err(error) = relay(&world, number, &processes, signals) {
-                send_line(&world, 0, &json!({ "failed": format!("{error:#}") }).to_string())?;
+                send_text(&world, 0, &json!({ "failed": format!("{error:#}") }).to_string())?;
             }
             Ok(())
         }
@@ -146,7 +144,7 @@ impl Worker for RemoteRank<'_> {
             }
             sleep(left.min(POLL_INTERVAL));
         }
-        let text = receive_line(self.world, self.number)?;
+        let text = receive_text(self.world, self.number)?;
         self.last_sign = Instant::now();
         let line: Value = serde_json::from_str(&text)
             .with_context(|| format!("cannot parse a message of rank {}", self.number))?;
@@ -159,7 +157,7 @@ impl Worker for RemoteRank<'_> {
 
     fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
         self.last_sign = Instant::now();
-        send_line(self.world, self.number, order)
+        send_text(self.world, self.number, order)
     }
 
     fn stop(&mut self) {
@@ -184,7 +182,7 @@ fn relay(world: &Mpi, number: u32, arguments: &[String], signals: &Signals) -> a
             worker.stop();
         }
         if world.has_message(0)? {
-            match receive_line(world, 0)?.as_str() {
+            match receive_text(world, 0)?.as_str() {
                 STOP => worker.stop(),
                 order => worker.send_order(order)?,
             }
@@ -196,32 +194,11 @@ fn relay(world: &Mpi, number: u32, arguments: &[String], signals: &Signals) -> a
             let cpu = usage.cpu.saturating_sub(usage_before.cpu);
             line["usage"] = serde_json::to_value(ProcessUsage { cpu, ..usage })?;
         }
-        send_line(world, 0, &line.to_string())?;
+        send_text(world, 0, &line.to_string())?;
         if is_result {
             return Ok(());
         }
     }
-}
-
-/// Sends a line to a rank: its length, then its bytes.
-fn send_line(world: &Mpi, to_rank: u32, line: &str) -> anyhow::Result<()> {
-    world.send(to_rank, &(line.len() as u64).to_le_bytes())?;
-    Ok(world.send(to_rank, line.as_bytes())?)
-}
-
-/// Receives a line of a rank. Blocks until the rank has sent it.
-fn receive_line(world: &Mpi, from_rank: u32) -> anyhow::Result<String> {
-    let mut length = [0; 8];
-    world.receive(from_rank, &mut length)?;
-    let length = u64::from_le_bytes(length);
-    ensure!(
-        length <= LINE_BYTES_MAX,
-        "a message of rank {from_rank} has {length} bytes, more than {LINE_BYTES_MAX}; do all ranks run the same \
-         version?"
-    );
-    let mut bytes = vec![0; length as usize];
-    world.receive(from_rank, &mut bytes)?;
-    String::from_utf8(bytes).with_context(|| format!("a message of rank {from_rank} is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ impl ProgressReporter {
             ))?;
             printer.print_info(format_args!(
                 "{name}_mps=[{}],{name}_avg_latency=[{}]",
-                format_with_commas(rate.round()),
+                format_with_commas(rate.round() as u64),
                 format_micros(latency_ns as f64 / count.max(1) as f64)
             ))?;
         }
@@ -354,8 +354,7 @@ fn report_results(
     if args.json {
         let documents = loads.iter().map(|(outcome, costs)| document::load_to_json(outcome, costs));
         let whole = document::to_json(args, documents.collect(), more.clone(), &warnings);
-        printer = printer.with_printing();
-        printer.print_plain(format_args!("{whole}"))?;
+        printer.print_document(&whole)?;
         printer.flush()?;
     }
     if let Some(log) = log {

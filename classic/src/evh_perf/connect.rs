@@ -105,7 +105,7 @@ impl Holder {
     fn result(&self, args: &EvhPerf) -> OpenResult {
         let failure = self.held.iter().find_map(|held| held.failure.as_ref());
         OpenResult {
-            open: self.held.iter().map(HeldConnections::len).sum(),
+            open: self.held.iter().map(HeldConnections::open_count).sum(),
             took_ns: self
                 .held
                 .iter()
@@ -178,7 +178,7 @@ fn remedy(failure: &OpenFailure, args: &EvhPerf) -> String {
                               its --threads, or its --processes"
                 .to_string()
         }
-        OpenFailure::EncryptionError(_) => "check --ca, and the server's --cert".to_string(),
+        OpenFailure::Tls(_) | OpenFailure::TlsSetup(_) => "check --ca, and the server's --cert".to_string(),
         _ => "no remedy is known".to_string(),
     }
 }
@@ -370,9 +370,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         document["limit"] = json!(failed);
     }
     if args.json {
-        printer = printer.with_printing();
-        printer.print_plain(format_args!("{document}"))?;
-        printer = printer.without_printing();
+        printer.print_document(&document)?;
     }
     let held = open - closed;
     let closed = match open {

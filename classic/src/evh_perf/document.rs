@@ -156,8 +156,6 @@ impl HistogramLog {
             start += took;
         }
         drop(log);
-        self.file.flush().with_context(|| {
-            format!("--hdr: cannot write the histograms to {file}", file = self.file_name)
-        })
+        self.file.flush().with_context(context)
     }
 }

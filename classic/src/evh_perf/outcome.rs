@@ -87,7 +87,7 @@ impl LoadReport {
         }
         printer.print_info(format_args!(
             "messages_per_second=[{}],average_latency=[{}]",
-            format_with_commas(self.per_second().round()),
+            format_with_commas(self.per_second().round() as u64),
             format_micros(self.latencies.mean_ns())
         ))
     }

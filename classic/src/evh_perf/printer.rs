@@ -1,6 +1,8 @@
 //! Output lines of the classic program.
 
-use std::fmt::{Arguments, Display};
+use indicatif::HumanCount;
+use serde_json::Value;
+use std::fmt::Arguments;
 use std::io::{self, Write};
 
 /// Line that separates blocks of the output.
@@ -62,14 +64,9 @@ impl<'a> Printer<'a> {
         self.print_rule()
     }
 
-    /// Returns this printer with printing enabled.
-    pub fn with_printing(self) -> Self {
-        Self { is_quiet: false, ..self }
-    }
-
-    /// Returns this printer with printing disabled.
-    pub fn without_printing(self) -> Self {
-        Self { is_quiet: true, ..self }
+    /// Prints a JSON document, which replaces all lines.
+    pub fn print_document(&mut self, document: &Value) -> io::Result<()> {
+        writeln!(self.out, "{document}")
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -78,16 +75,8 @@ impl<'a> Printer<'a> {
 }
 
 /// Formats a whole number with commas: `20,000,000`.
-pub fn format_with_commas(number: impl Display) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+pub fn format_with_commas(number: u64) -> String {
+    HumanCount(number).to_string()
 }
 
 /// Formats a time in ns as seconds with two decimals.

@@ -271,7 +271,7 @@ pub fn stats_from_json(value: &Value) -> Stats {
 
 pub fn print_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
     printer.print_rule()?;
-    let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
+    let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = *stats;
     printer.print_info(format_args!(
         "accepts=[{}],closes=[{}],reads=[{}],delayed_writes=[{}]",
         format_with_commas(accepted_count),

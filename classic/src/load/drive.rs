@@ -36,11 +36,9 @@ pub enum Event {
     Finished,
 }
 
-/// Totals of a load so far: messages, their latencies, and open connections.
+/// Totals of a load so far: echoes, their latencies, and open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
-    /// Number of messages sent.
-    pub sent_count: u64,
     /// Number of correct echoes that were received.
     pub received_count: u64,
     /// Sum of the latencies of the received echoes.
@@ -54,7 +52,6 @@ impl Progress {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
-            sent_count: self.sent_count + other.sent_count,
             received_count: self.received_count + other.received_count,
             latency_ns: self.latency_ns.wrapping_add(other.latency_ns),
             open_count: self.open_count + other.open_count,
@@ -66,7 +63,6 @@ impl Progress {
 /// none orders another.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters {
-    sent_count: AtomicU64,
     received_count: AtomicU64,
     /// Sum of the latencies of the received echoes.
     latency_sum_ns: AtomicU64,
@@ -80,10 +76,6 @@ impl LiveCounters {
         self.received_count.store(received, Ordering::Relaxed);
         let sum = self.latency_sum_ns.load(Ordering::Relaxed).wrapping_add(latency_ns);
         self.latency_sum_ns.store(sum, Ordering::Relaxed);
-    }
-
-    fn add_sent(&self, count: u64) {
-        self.sent_count.store(self.sent_count.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 
     fn set_open_count(&self, count: u64) {
@@ -228,7 +220,6 @@ impl Load {
     #[must_use]
     pub fn progress(&self) -> Progress {
         let of_thread = |live: &Arc<LiveCounters>| Progress {
-            sent_count: live.sent_count.load(Ordering::Relaxed),
             received_count: live.received_count.load(Ordering::Relaxed),
             latency_ns: live.latency_sum_ns.load(Ordering::Relaxed),
             open_count: live.open_count.load(Ordering::Relaxed),

@@ -1,6 +1,7 @@
 //! Error types: one enum per operation that can fail.
 
 use crate::load::wire::MessageError;
+use handover_net::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -60,7 +61,10 @@ pub enum Fault {
     ChangedMessage(#[from] MessageError),
     /// TLS failed on a connection.
     #[error("TLS failed on a connection: {0}")]
-    EncryptionError(#[from] crate::load::EncryptionError),
+    Tls(#[from] TlsError),
+    /// The TLS state of a connection could not be created.
+    #[error("TLS failed on a connection: {0}")]
+    TlsSetup(#[from] SetupError),
     /// No echo was received within the time-out.
     #[error("no echo was received within {0:?}")]
     Silent(Duration),

@@ -2,15 +2,16 @@
 
 use crate::load::engine::{Client, MessageQuota};
 use crate::load::error::Fault;
-use crate::load::secure::{ClientTls, Encryption, EncryptionError};
+use crate::load::secure::ClientTls;
 use crate::load::socket;
 use crate::load::wire::{Lengths, MessageText};
 use handover_base::clock;
 use handover_base::epoll::{Epoll, Flags};
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
+use handover_net::engine::TlsState;
+use handover_net::tls::{SetupError, TlsError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -49,34 +50,45 @@ pub struct HoldOptions {
     pub encryption: Option<Arc<ClientTls>>,
 }
 
-impl fmt::Debug for HoldOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, count, first, .. } = self;
-        write!(f, "HoldOptions({count} connections to {address}, numbered from {first})")
-    }
-}
+handover_base::debug_struct!(HoldOptions as it {
+    address: it.address,
+    count: it.count,
+    first: it.first
+});
 
 /// Reason why no further connection was opened: a limit that was reached, or an error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenFailure {
     /// The process has reached its limit of descriptors.
+    #[error("this process has no file descriptor left")]
     ProcessDescriptors,
     /// The machine has reached its limit of descriptors.
+    #[error("this machine has no file descriptor left")]
     SystemDescriptors,
     /// No port is free for a further connection from the same address.
+    #[error("no port is left to connect from")]
     Ports,
     /// The kernel has no memory for a further connection.
+    #[error("the kernel has no memory for more connections")]
     Memory,
     /// No server listens at the address.
+    #[error("no server listens at the address")]
     Refused,
     /// The server does not answer: it does not accept connections, or not fast enough.
+    #[error("the server does not answer: it no longer accepts connections")]
     Unanswered,
     /// The server closes connections as soon as it has accepted them, as it has reached its limit.
+    #[error("the server closes new connections: it has reached its limit")]
     ClosedByServer,
     /// TLS failed on a connection.
-    EncryptionError(EncryptionError),
+    #[error("TLS failed on a connection: {0}")]
+    Tls(#[from] TlsError),
+    /// The TLS state of a connection could not be created.
+    #[error("TLS failed on a connection: {0}")]
+    TlsSetup(#[from] SetupError),
     /// A system call failed with another error.
+    #[error("{0}")]
     Other(Errno),
 }
 
@@ -91,26 +103,6 @@ impl From<Errno> for OpenFailure {
             Errno::TIMEDOUT => Self::Unanswered,
             Errno::CONNRESET => Self::ClosedByServer,
             other => Self::Other(other),
-        }
-    }
-}
-
-impl fmt::Display for OpenFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ProcessDescriptors => f.write_str("this process has no file descriptor left"),
-            Self::SystemDescriptors => f.write_str("this machine has no file descriptor left"),
-            Self::Ports => f.write_str("no port is left to connect from"),
-            Self::Memory => f.write_str("the kernel has no memory for more connections"),
-            Self::Refused => f.write_str("no server listens at the address"),
-            Self::Unanswered => {
-                f.write_str("the server does not answer: it no longer accepts connections")
-            }
-            Self::ClosedByServer => {
-                f.write_str("the server closes new connections: it has reached its limit")
-            }
-            Self::EncryptionError(why) => write!(f, "TLS failed on a connection: {why}"),
-            Self::Other(errno) => write!(f, "{errno}"),
         }
     }
 }
@@ -132,7 +124,7 @@ pub struct HeldConnections {
     epoll: Epoll,
     connections: Vec<HeldConnection>,
     /// TLS states of the connections; empty without TLS.
-    tls_states: Vec<Option<Box<Encryption>>>,
+    tls_states: Vec<Option<Box<TlsState>>>,
     encryption: Option<Arc<ClientTls>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
@@ -156,7 +148,7 @@ impl HandshakeBuffers {
     fn continue_handshake(
         &mut self,
         fd: &OwnedFd,
-        secure: &mut Encryption,
+        secure: &mut TlsState,
         is_first: bool,
     ) -> Result<bool, OpenFailure> {
         let (mut is_done, mut has_begun) = (false, !is_first);
@@ -172,7 +164,7 @@ impl HandshakeBuffers {
             };
             self.decrypted.clear();
             self.encrypted.clear();
-            let opened = secure.open(
+            let opened = secure.open_records(
                 &mut self.read[..received_bytes],
                 &mut self.decrypted,
                 &mut self.encrypted,
@@ -180,7 +172,8 @@ impl HandshakeBuffers {
             // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
             // failed, so that the server learns the reason.
             let sent_bytes = socket::send(fd, &self.encrypted)?;
-            is_done = opened.map_err(OpenFailure::EncryptionError)?;
+            opened?;
+            is_done = secure.is_handshake_complete();
             if sent_bytes < self.encrypted.len() {
                 return Err(OpenFailure::Memory);
             }
@@ -287,7 +280,7 @@ impl HeldConnections {
         let index = self.connections.len() as u64;
         self.epoll.add(&fd, index, socket::WATCHED_EVENTS).map_err(OpenFailure::from)?;
         if let Some(encryption) = &self.encryption {
-            self.tls_states.push(Some(encryption.begin().map_err(OpenFailure::EncryptionError)?));
+            self.tls_states.push(Some(encryption.begin()?));
         }
         self.connections.push(HeldConnection::Connecting(fd));
         Ok(())
@@ -348,24 +341,9 @@ impl HeldConnections {
 
     /// Returns the number of open connections. Events that were not handled yet do not count.
     #[must_use]
-    pub fn len(&self) -> u64 {
-        self.fds().count() as u64
-    }
-
-    /// Returns `true` if no connection is open.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.fds().next().is_none()
-    }
-
-    /// Returns the sockets of the open connections.
-    fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.connections.iter().filter_map(|connection| match connection {
-            HeldConnection::Open(fd) => Some(fd),
-            HeldConnection::Connecting(_)
-            | HeldConnection::Securing(_)
-            | HeldConnection::Closed => None,
-        })
+    pub fn open_count(&self) -> u64 {
+        let is_open = |it: &&HeldConnection| matches!(it, HeldConnection::Open(_));
+        self.connections.iter().filter(is_open).count() as u64
     }
 
     /// Handles all pending events, and returns the number of connections that the server has
@@ -374,9 +352,9 @@ impl HeldConnections {
     /// # Errors
     /// Fails with [`Fault::Refused`] if epoll fails.
     pub fn count_closed(&mut self) -> Result<u64, Fault> {
-        let before = self.len();
+        let before = self.open_count();
         while self.poll(0)?.events_count > 0 {}
-        Ok(before - self.len())
+        Ok(before - self.open_count())
     }
 
     /// Sends a message over each of `count` connections in turn, and checks the echo. The
@@ -405,19 +383,15 @@ impl HeldConnections {
     }
 }
 
-impl fmt::Debug for HeldConnections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldConnections")
-            .field("open", &self.len())
-            .field("failure", &self.failure)
-            .finish()
-    }
-}
+handover_base::debug_struct!(HeldConnections as it {
+    open: it.open_count(),
+    failure: it.failure
+});
 
 /// Sends one message and waits for its echo; returns the round-trip time in ns.
 fn measure_echo_ns(
     fd: &OwnedFd,
-    mut secure: Option<&mut Encryption>,
+    mut secure: Option<&mut TlsState>,
     letters: &MessageText,
     timeout: Duration,
 ) -> Result<u64, Fault> {
@@ -428,7 +402,7 @@ fn measure_echo_ns(
     let (mut bytes, mut encrypted) = (Vec::new(), Vec::new());
     client.send(letters, start_ns, 1, usize::MAX, &mut bytes);
     if let Some(secure) = &mut secure {
-        secure.seal(&bytes, &mut encrypted)?;
+        secure.seal_messages(&bytes, &[], &mut encrypted)?;
         bytes = std::mem::take(&mut encrypted);
     }
     if socket::send(fd, &bytes).map_err(Fault::Broken)? < bytes.len() {
@@ -441,7 +415,7 @@ fn measure_echo_ns(
             Ok(count) => match &mut secure {
                 // Session tickets come before the first message, and are not needed here.
                 Some(secure) => {
-                    let _ = secure.open(&mut read[..count], &mut received, &mut encrypted)?;
+                    secure.open_records(&mut read[..count], &mut received, &mut encrypted)?;
                 }
                 None => received.extend_from_slice(&read[..count]),
             },

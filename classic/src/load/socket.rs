@@ -1,7 +1,7 @@
 //! Socket calls; none blocks.
 
 use handover_base::epoll::Flags;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{ipproto, sockopt};
 use std::net::SocketAddr;
@@ -43,25 +43,17 @@ pub(crate) fn connect_result(fd: impl AsFd) -> Result<(), Errno> {
 /// closed.
 #[inline]
 pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
-    loop {
-        match net::recv(fd.as_fd(), &mut *into, RecvFlags::DONTWAIT) {
-            Ok((bytes_count, _)) => return Ok(bytes_count),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
+    let received = retry_on_intr(|| net::recv(fd.as_fd(), &mut *into, RecvFlags::DONTWAIT));
+    received.map(|(bytes_count, _)| bytes_count)
 }
 
 /// Sends to a socket without blocking. Returns the number of bytes that the kernel accepted; 0 if
 /// the socket buffer is full.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
-    loop {
-        match net::send(fd.as_fd(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(bytes_count) => return Ok(bytes_count),
-            Err(Errno::AGAIN) => return Ok(0),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match retry_on_intr(|| net::send(fd.as_fd(), bytes, flags)) {
+        Err(Errno::AGAIN) => Ok(0),
+        sent => sent,
     }
 }

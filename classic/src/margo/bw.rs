@@ -8,7 +8,7 @@ use crate::available_memory_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use handover_base::clock;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Endpoint, Method, Peer, Rights,
 };
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::BandwidthServer;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Procedure by which the server connects its threads to the client's buffer.
@@ -118,16 +118,6 @@ enum MemoryKind {
     Plain,
 }
 
-impl MemoryKind {
-    /// Returns the name that is printed.
-    fn name(self) -> &'static str {
-        match self {
-            MemoryKind::Shared => "shared",
-            MemoryKind::Plain => "plain",
-        }
-    }
-}
-
 /// Arguments of the call `prepare`, by which the client describes its buffer to the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Prepare {
@@ -210,7 +200,7 @@ impl PointToPointProgram for Bandwidth {
         }
         self.measure_both_directions(&mut client_side, self.seconds, out)?;
         let options = &self.shared_options;
-        let (transport, memory) = (options.transport(), self.memory.name());
+        let (transport, memory) = (options.transport(), crate::value_name(self.memory));
         let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
         writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
         writeln!(out, "#{transport}\t{path}\t{memory}\t{client}\t{server}")?;
@@ -382,10 +372,7 @@ impl BandwidthClient<'_> {
             if let Some(result) = self.endpoint.test(call) {
                 return Ok(result?);
             }
-            // Relaxed: the flag publishes no other data.
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
-            }
+            check_interrupt(self.interrupted)?;
             self.endpoint.progress(POLL_INTERVAL);
         }
     }

@@ -5,7 +5,7 @@ use anyhow::{bail, ensure};
 use clap::Args;
 use handover_base::clock;
 use handover_harness::stats::quantile_sorted;
-use handover_program::exit::Interrupted;
+use handover_program::exit::check_interrupt;
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer};
 use std::io::Write;
 use std::sync::Arc;
@@ -132,11 +132,7 @@ impl PointToPointProgram for Latency {
             let seconds = |ticks| clock::ns_from_ticks(ticks) as f64 / 1e9;
             self.print_table(ticks.into_iter().map(seconds).collect(), out)?;
         }
-        // Relaxed: the flag publishes no other data.
-        match interrupted.load(Ordering::Relaxed) {
-            true => Err(Interrupted.into()),
-            false => Ok(()),
-        }
+        Ok(check_interrupt(interrupted)?)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::load::process;
 use crate::ranks::parent_and_start_ticks;
 use anyhow::{Context as _, bail};
-use handover_program::exit::to_usage_error;
+use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, CallError, Calling, CloseReason, Config, Context, Endpoint, EndpointError, Failure,
     FrameError, Method, Peer, Transport,
@@ -12,11 +12,12 @@ use handover_rpc::{
 use rustix::fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -53,10 +54,7 @@ impl<'a> WaitLimit<'a> {
 
     /// Returns an error if the limit is reached or the process was interrupted.
     pub fn check(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
-        // Relaxed: the flag publishes no other data.
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Err(handover_program::exit::Interrupted.into());
-        }
+        check_interrupt(self.interrupted)?;
         if self.began.elapsed() >= self.wait_max {
             bail!(
                 "{failure} within {wait_s} s",
@@ -90,7 +88,7 @@ pub struct MeetingFile {
 #[derive(Debug)]
 pub struct PublishedAddress<'a> {
     meeting_file: &'a MeetingFile,
-    file: OwnedFd,
+    file: File,
 }
 
 impl PublishedAddress<'_> {
@@ -149,9 +147,11 @@ impl MeetingFile {
         let mode = Mode::RUSR | Mode::WUSR;
         let file = loop {
             match fs::openat(&self.folder, self.name.as_str(), flags, mode) {
-                Ok(file) => break file,
+                Ok(file) => break File::from(file),
                 // The file may be left from a job that was killed, whose name has been reused.
-                Err(Errno::EXIST) if self.read_address()?.is_none() && self.is_stale() => {
+                Err(Errno::EXIST)
+                    if self.read()?.is_some_and(|(record, _)| record.has_writer_exited()) =>
+                {
                     let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 }
                 Err(Errno::EXIST) => {
@@ -161,11 +161,8 @@ impl MeetingFile {
                 Err(errno) => bail!("cannot create {path}: {errno}", path = self.path.display()),
             }
         };
-        let published = PublishedAddress { meeting_file: self, file };
-        let mut file = std::fs::File::from(published.file.try_clone().with_context(|| {
-            format!("cannot duplicate the descriptor of {path}", path = self.path.display())
-        })?);
-        file.write_all(line.as_bytes()).with_context(|| {
+        let mut published = PublishedAddress { meeting_file: self, file };
+        published.file.write_all(line.as_bytes()).with_context(|| {
             format!("cannot write the address to {path}", path = self.path.display())
         })?;
         Ok(published)
@@ -192,22 +189,12 @@ impl MeetingFile {
     /// Reads the address of rank 0 without waiting for it. Returns `None` if the file has none, or
     /// the writer has exited.
     fn read_address(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
-        let Some((AddressRecord { pid, start_ticks, address }, file)) = self.read()? else {
-            return Ok(None);
-        };
-        match parent_and_start_ticks(pid) {
-            Some((_, writer_started)) if writer_started == start_ticks => {
-                Ok(Some((address.parse()?, file)))
+        match self.read()? {
+            Some((record, file)) if !record.has_writer_exited() => {
+                Ok(Some((record.address.parse()?, file)))
             }
             _ => Ok(None),
         }
-    }
-
-    /// Returns `true` if the process that wrote the file has exited.
-    fn is_stale(&self) -> bool {
-        let read = self.read();
-        matches!(read, Ok(Some((AddressRecord { pid, start_ticks, .. }, _)))
-            if parent_and_start_ticks(pid).is_none_or(|(_, writer_started)| writer_started != start_ticks))
     }
 
     /// Reads the record in the file; also returns the open file. Returns `None` while the file
@@ -228,7 +215,7 @@ impl MeetingFile {
             );
         }
         let mut text = String::new();
-        let mut bounded = std::fs::File::from(file).take(LINE_BYTES_MAX as u64);
+        let mut bounded = File::from(file).take(LINE_BYTES_MAX as u64);
         bounded.read_to_string(&mut text).context("cannot read the meeting file")?;
         let file = OwnedFd::from(bounded.into_inner());
         Ok(text.strip_suffix('\n').and_then(|line| {
@@ -251,6 +238,13 @@ struct AddressRecord {
     start_ticks: u64,
     /// Address as text.
     address: String,
+}
+
+impl AddressRecord {
+    /// Returns `true` if the process that wrote the record has exited.
+    fn has_writer_exited(&self) -> bool {
+        parent_and_start_ticks(self.pid).is_none_or(|(_, started)| started != self.start_ticks)
+    }
 }
 
 /// Opens a folder that must belong to this user and be closed to other users.
@@ -437,7 +431,7 @@ pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::sync::atomic::AtomicU8;
+    use std::sync::atomic::{AtomicU8, Ordering};
     use std::thread;
 
     const JOB: &str = "program.17";

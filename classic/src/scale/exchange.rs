@@ -5,9 +5,9 @@ use super::Scale;
 use crate::margo::meeting::{local_address_towards, machine_id};
 use crate::ranks::Rank;
 #[cfg(feature = "mpi")]
-use crate::ranks::{TEXT_BYTES_MAX, receive_text, send_text};
+use crate::ranks::{receive_text, send_text};
 use anyhow::{Context as _, bail};
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{Interrupted, check_interrupt, to_usage_error};
 use handover_program::signal_on_parent_exit;
 use handover_rpc::Address;
 #[cfg(feature = "mpi")]
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use std::io::{BufRead as _, Read as _, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// First character of a line with a text for the other ranks. Other lines are output of the
@@ -30,7 +30,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Way in which the ranks exchange texts.
 pub enum Exchange {
-    /// Lines on standard output and input. The process that started the ranks distributes them.
+    /// Lines on standard output and input. The process that started the ranks, with [`start_ranks`],
+    /// distributes them.
     Starter { ranks_count: u32 },
     /// Messages by MPI.
     #[cfg(feature = "mpi")]
@@ -38,11 +39,6 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// Returns the exchange of a rank that [`start_ranks`] has started.
-    pub fn with_starter(ranks_count: u32) -> Exchange {
-        Exchange::Starter { ranks_count }
-    }
-
     /// Initialises MPI, and returns the exchange by MPI.
     #[cfg(feature = "mpi")]
     pub fn by_mpi(rank: &Rank) -> anyhow::Result<Exchange> {
@@ -95,21 +91,14 @@ impl Exchange {
                 let others = (1..*ranks_count).map(|rank| receive_text(world, rank));
                 let all: Vec<String> =
                     std::iter::once(Ok(own.to_string())).chain(others).collect::<Result<_, _>>()?;
-                for rank in 1..*ranks_count {
-                    for part in join_into_messages(&all) {
-                        send_text(world, rank, &part)?;
-                    }
-                }
+                let joined = all.join("\n");
+                (1..*ranks_count).try_for_each(|rank| send_text(world, rank, &joined))?;
                 Ok(all)
             }
             #[cfg(feature = "mpi")]
-            Exchange::Mpi { world, ranks_count, .. } => {
+            Exchange::Mpi { world, .. } => {
                 send_text(world, 0, own)?;
-                let mut all = Vec::new();
-                while all.len() < *ranks_count as usize {
-                    all.extend(receive_text(world, 0)?.lines().map(str::to_string));
-                }
-                Ok(all)
+                Ok(receive_text(world, 0)?.lines().map(str::to_string).collect())
             }
         }
     }
@@ -122,23 +111,6 @@ impl Exchange {
             Exchange::Mpi { world, .. } => Ok(world.finalise()?),
         }
     }
-}
-
-/// Joins texts, each as a line, into as few messages as possible.
-#[cfg(feature = "mpi")]
-fn join_into_messages(texts: &[String]) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    for text in texts {
-        let part = parts.last_mut().filter(|it| it.len() + text.len() < TEXT_BYTES_MAX);
-        match part {
-            Some(part) => {
-                part.push_str(text);
-                part.push('\n');
-            }
-            None => parts.push(format!("{text}\n")),
-        }
-    }
-    parts
 }
 
 /// Process of a rank. Dropping this kills the process.
@@ -215,11 +187,7 @@ pub fn start_ranks(
     let mut zero = RankProcess::start(0)?;
     let mut others: Vec<RankProcess> =
         (1..count).map(RankProcess::start).collect::<anyhow::Result<_>>()?;
-    // Relaxed: the flag publishes no other data.
-    let check = || match interrupted.load(Ordering::Relaxed) {
-        true => Err(Interrupted.into()),
-        false => Ok(()),
-    };
+    let check = || Ok(check_interrupt(interrupted)?);
     while let Some(line) =
         zero.read_line(|| check().and_then(|()| check_other_ranks(&mut others)))?
     {
@@ -285,18 +253,4 @@ fn wait_for_ranks<'a>(
         }
     }
     Ok(statuses)
-}
-
-#[cfg(all(test, feature = "mpi"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn joined_texts_fit_messages_and_are_complete() {
-        let texts: Vec<String> = (0..1024).map(|it| format!("tcp://10.0.0.1:{it}")).collect();
-        let parts = join_into_messages(&texts);
-        assert!(parts.len() > 1 && parts.iter().all(|it| it.len() <= TEXT_BYTES_MAX));
-        let again: Vec<&str> = parts.iter().flat_map(|it| it.lines()).collect();
-        assert_eq!(again, texts);
-    }
 }

@@ -39,9 +39,9 @@ pub struct PacketWaits {
 
 impl Default for PacketWaits {
     fn default() -> PacketWaits {
-        let stage = || match Histogram::new_with_bounds(1, WAIT_NS_MAX, SIGNIFICANT_DIGITS) {
-            Ok(stage) => stage,
-            Err(refused) => unreachable!("constant histogram bounds were refused: {refused}"),
+        let stage = || {
+            Histogram::new_with_bounds(1, WAIT_NS_MAX, SIGNIFICANT_DIGITS)
+                .expect("constant histogram bounds were refused")
         };
         let stages = [stage(), stage(), stage()];
         PacketWaits { stages, written_count: 0, unwritten_count: 0, buffer_wait: Duration::ZERO }
@@ -52,12 +52,7 @@ impl PacketWaits {
     /// Adds the waiting times and numbers of `other` to these.
     pub fn add(&mut self, other: &PacketWaits) {
         for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
-            match sum.add(stage) {
-                Ok(()) => {}
-                Err(refused) => {
-                    unreachable!("histograms with equal bounds were not added: {refused}")
-                }
-            }
+            sum.add(stage).expect("histograms with equal bounds were not added");
         }
         self.written_count += other.written_count;
         self.unwritten_count += other.unwritten_count;

@@ -50,16 +50,9 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
 }
 
 /// Error of a write to standard output.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
 pub(crate) struct OutputError(io::Error);
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write to standard output: {}", self.0)
-    }
-}
-
-impl std::error::Error for OutputError {}
 
 /// Converts an error of standard output, so that it can be told from those of other files and pipes.
 pub(crate) fn to_output_error(error: io::Error) -> io::Error {
@@ -222,16 +215,21 @@ const INTERRUPTED_EXIT_CODE: i32 = 130;
 pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in STOP_SIGNALS {
-        // The order matters: the first signal only sets the flag, the second finds it set.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            INTERRUPTED_EXIT_CODE,
-            flag.clone(),
-        )?;
-        signal_hook::flag::register(signal, flag.clone())?;
+        set_on_stop_signal(signal, &flag)?;
     }
     set_on_hangup(&flag)?;
     Ok(flag)
+}
+
+/// Makes `signal` set a flag. If the flag is set already, the signal terminates the process at
+/// once, with 130.
+///
+/// # Errors
+/// If the signal handler cannot be installed.
+pub fn set_on_stop_signal(signal: i32, flag: &Arc<AtomicBool>) -> io::Result<()> {
+    // The order matters: the first signal only sets the flag, the second finds it set.
+    signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED_EXIT_CODE, flag.clone())?;
+    signal_hook::flag::register(signal, flag.clone()).map(drop)
 }
 
 /// Makes SIGHUP set a flag, unless SIGHUP is ignored.

@@ -2,62 +2,46 @@
 //! in the command line or in a file named on it, 130 after SIGINT.
 
 use crate::console::OutputError;
-use std::fmt;
+use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Error in the command line, or in a file named on it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct UsageError(pub String);
 
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
 /// Converts any error to a [`UsageError`], for which the process exits with code 2.
-pub fn to_usage_error(error: impl fmt::Display) -> anyhow::Error {
+pub fn to_usage_error(error: impl Display) -> anyhow::Error {
     anyhow::Error::new(UsageError(error.to_string()))
 }
 
 /// Error of a measurement that was interrupted by SIGINT, SIGTERM or SIGHUP.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; the completed measurements are kept")]
 pub struct Interrupted;
 
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted; the completed measurements are kept")
-    }
+/// Returns an error once `flag`, which is that of [`interrupt_flag`](crate::console::interrupt_flag),
+/// is set.
+///
+/// # Errors
+/// [`Interrupted`], if the flag is set.
+#[inline]
+pub fn check_interrupt(flag: &AtomicBool) -> Result<(), Interrupted> {
+    // Relaxed: the flag publishes no other data.
+    if flag.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
 }
-
-impl std::error::Error for Interrupted {}
 
 /// Error of a measurement that was interrupted before its first result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; no measurement was completed")]
 pub struct InterruptedBeforeResults;
 
-impl fmt::Display for InterruptedBeforeResults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted; no measurement was completed")
-    }
-}
-
-impl std::error::Error for InterruptedBeforeResults {}
-
 /// Failure of a child program. This process exits with the same code, without an error message.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the program exited with code {0}")]
 pub struct ChildExit(pub u8);
-
-impl fmt::Display for ChildExit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the program exited with code {code}", code = self.0)
-    }
-}
-
-impl std::error::Error for ChildExit {}
 
 /// Converts the result of a command to an exit code and the error to print, if any.
 pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {

@@ -3,8 +3,8 @@
 use crate::load::engine::Client;
 use crate::load::error::Fault;
 use crate::load::schedule::Schedule;
-use crate::load::secure::Encryption;
 use crate::load::socket;
+use handover_net::engine::TlsState;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
@@ -46,7 +46,7 @@ pub(crate) struct LoadConnection {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
     /// TLS state; `None` without TLS.
-    pub(crate) secure: Option<Box<Encryption>>,
+    pub(crate) secure: Option<Box<TlsState>>,
     /// Due times of the connection's messages, in an open loop.
     pub(crate) schedule: Option<Schedule>,
     /// Bytes that did not fit in the socket buffer. The first [`unsent_start`](Self::unsent_start)
@@ -80,7 +80,7 @@ impl LoadConnection {
     pub(crate) fn new(
         fd: OwnedFd,
         client: Client,
-        secure: Option<Box<Encryption>>,
+        secure: Option<Box<TlsState>>,
         now_ns: u64,
     ) -> Self {
         Self {
@@ -132,9 +132,11 @@ impl LoadConnection {
             decrypted.clear();
             decrypted.extend_from_slice(&self.incomplete);
             encrypted.clear();
-            let opened = secure.open(&mut read[..count], decrypted, encrypted);
+            let opened = secure.open_records(&mut read[..count], decrypted, encrypted);
+            let is_ready = secure.is_handshake_complete();
             self.send_encrypted(encrypted)?;
-            self.is_connected |= opened?;
+            opened?;
+            self.is_connected |= is_ready;
         }
         self.incomplete.clear();
         Ok(true)
@@ -151,9 +153,9 @@ impl LoadConnection {
         let Buffers { decrypted, encrypted, .. } = buffers;
         decrypted.clear();
         encrypted.clear();
-        let opened = secure.open(&mut [], decrypted, encrypted);
+        let opened = secure.open_records(&mut [], decrypted, encrypted);
         self.send_encrypted(encrypted)?;
-        self.is_connected = opened?;
+        opened?;
         Ok(())
     }
 
@@ -173,7 +175,7 @@ impl LoadConnection {
     pub(crate) fn send_close_notify(&mut self, buffers: &mut Buffers) {
         let Some(secure) = &mut self.secure else { return };
         buffers.encrypted.clear();
-        secure.close(&mut buffers.encrypted);
+        secure.append_close_notify(&mut buffers.encrypted);
         // The peer may have closed already.
         let _ = self.send_encrypted(&buffers.encrypted);
     }
@@ -205,7 +207,7 @@ impl LoadConnection {
         let Buffers { chunk, encrypted, .. } = buffers;
         if let Some(secure) = &mut self.secure {
             encrypted.clear();
-            secure.seal(chunk, encrypted)?;
+            secure.seal_messages(chunk, &[], encrypted)?;
             return self.send_or_store(encrypted);
         }
         self.send_or_store(chunk)

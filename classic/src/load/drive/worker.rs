@@ -510,7 +510,6 @@ impl Worker {
                 }
             }
         }
-        self.live.add_sent(sent);
         connection.send(buffers)?;
         connection.is_delayed |= connection.is_blocked;
         Ok(())

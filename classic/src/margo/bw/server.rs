@@ -349,7 +349,7 @@ impl TransferWorker {
             let reached = connect_and_check(config, &cursor, prepare, halves);
             let (mut endpoint, peer, prepared) = match reached {
                 Ok(reached) => reached,
-                Err(why) => return drop(its_results.send(Err(why))),
+                Err(error) => return drop(its_results.send(Err(error.to_string()))),
             };
             // Sending fails only if the receiver, and with it the worker, is dropped.
             let _ = its_results.send(Ok(0));
@@ -369,16 +369,14 @@ fn connect_and_check(
     cursor: &BufferCursor,
     prepare: Prepare,
     halves: bool,
-) -> Result<(Endpoint, Peer, PreparedTransfer), String> {
-    let mut endpoint = Endpoint::new(config).map_err(|error| error.to_string())?;
-    let address =
-        prepare.client.parse().map_err(|_| "the client has sent no valid address".to_string())?;
-    let peer = endpoint.connect(&address).map_err(|error| error.to_string())?;
+) -> anyhow::Result<(Endpoint, Peer, PreparedTransfer)> {
+    let mut endpoint = Endpoint::new(config)?;
+    let address = prepare.client.parse().context("the client has sent no valid address")?;
+    let peer = endpoint.connect(&address)?;
     let part = BulkPart::new(8.min(cursor.xfer_bytes)).offsets(prepare.base_offset, 0);
-    let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
-    pulled.map_err(|error| error.to_string())?;
-    let prepared = PreparedTransfer::new(prepare, &mut endpoint, cursor, halves);
-    Ok((endpoint, peer, prepared.map_err(|error| error.to_string())?))
+    endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part)?;
+    let prepared = PreparedTransfer::new(prepare, &mut endpoint, cursor, halves)?;
+    Ok((endpoint, peer, prepared))
 }
 
 #[cfg(test)]

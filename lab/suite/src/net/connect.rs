@@ -8,7 +8,7 @@ use handover_net::{Config, Conn, Handler, Reactor, Stopper};
 use handover_record::Spec;
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 #[cfg(feature = "peers")]
 use std::{cell::Cell, rc::Rc};
@@ -57,9 +57,8 @@ impl ConnectServer for HandoverAccept {
             Reactor::new(Config::default(), codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        publish_port(
-            reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::from_error)?.port(),
-        );
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        publish_port(reactor.listen(here).map_err(Fault::from_error)?.port());
         reactor.run().map_err(Fault::from_error)?;
         Ok(reactor.handler_mut().echoed_count)
     }

@@ -91,7 +91,7 @@ impl<const TLS: bool> IdleConnections<TLS> {
         if TLS {
             listen = listen.with_tls(&self.server);
         }
-        let port = reactor.listen_with(&listen).map_err(Fault::from_error)?.port();
+        let port = reactor.listen(listen).map_err(Fault::from_error)?.port();
         // Relaxed: published by the store of the port below.
         self.server_state.process_id.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.

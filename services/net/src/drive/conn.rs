@@ -221,22 +221,14 @@ impl<C: Codec, D> Connections<'_, C, D> {
         }
     }
 
-    /// Starts to connect to `address` and returns the connection's key;
+    /// Starts to connect to an address, or as [`ConnectOptions`] say, and returns the connection's key;
     /// [`Handler::on_connect`](crate::Handler::on_connect) or [`Handler::on_close`](crate::Handler::on_close) reports
     /// the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
-    pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<ConnKey, NetError> {
-        self.connect_with(ConnectOptions::new(address), data)
-    }
-
-    /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_with(&mut self, options: ConnectOptions, data: D) -> Result<ConnKey, NetError> {
-        self.core.connect_with(&options, data).map_err(|(error, _)| error)
+    pub fn connect(&mut self, to: impl Into<ConnectOptions>, data: D) -> Result<ConnKey, NetError> {
+        self.core.connect(&to.into(), data).map_err(|(error, _)| error)
     }
 
     /// Returns the counters of this thread.

@@ -387,7 +387,7 @@ impl<D> ReactorState<D> {
     }
 
     /// Starts to connect a new socket; returns its connection's key, or the error with `data`.
-    pub(crate) fn connect_with(
+    pub(crate) fn connect(
         &mut self,
         options: &ConnectOptions,
         data: D,

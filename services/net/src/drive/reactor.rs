@@ -53,7 +53,7 @@ const PUBLISH_NS: u64 = 1_000_000;
 /// }
 ///
 /// let mut reactor = Reactor::new(Config::default(), LinesCodec::new(1024), Shout)?;
-/// let address = reactor.listen("127.0.0.1:0".parse()?)?;
+/// let address = reactor.listen("127.0.0.1:0".parse::<std::net::SocketAddr>()?)?;
 /// let stopper = reactor.stopper();
 /// let thread = std::thread::spawn(move || reactor.run());
 ///
@@ -179,25 +179,17 @@ impl<H: Handler> Reactor<H> {
         self.add_accepted(fd, peer, tls)
     }
 
-    /// Starts to connect to `address` and returns the connection's key; [`Handler::on_connect`] or
-    /// [`Handler::on_close`] reports the result.
+    /// Starts to connect to an address, or as [`ConnectOptions`] say, and returns the connection's
+    /// key; [`Handler::on_connect`] or [`Handler::on_close`] reports the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
-    pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<ConnKey, NetError> {
-        self.connect_with(ConnectOptions::new(address), data)
-    }
-
-    /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_with(
+    pub fn connect(
         &mut self,
-        options: ConnectOptions,
+        to: impl Into<ConnectOptions>,
         data: H::Data,
     ) -> Result<ConnKey, NetError> {
-        self.core.connect_with(&options, data).map_err(|(error, _)| error)
+        self.core.connect(&to.into(), data).map_err(|(error, _)| error)
     }
 
     /// Returns a handle with which other threads stop this event loop and read its counters.
@@ -365,7 +357,7 @@ impl<H: Handler> Reactor<H> {
                 }
                 Command::ResumeAccepting => self.resume_accepting(),
                 Command::Connect(options, data) => {
-                    if let Err((error, data)) = self.core.connect_with(&options, data) {
+                    if let Err((error, data)) = self.core.connect(&options, data) {
                         self.report_failed_connect(&error, data);
                     }
                 }
@@ -428,15 +420,11 @@ impl<H: Handler> Reactor<H> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
         slot.timer = None;
-        let (flags, now_ns) = (slot.flags, core.now_ns);
+        let flags = slot.flags;
         let limits = core.limits_with_flags(flags);
-        let exceeded =
-            core.slab.get(key).and_then(|slot| slot.protocol.exceeded_timeout(&limits, now_ns));
-        let is_over = core
-            .slab
-            .get(key)
-            .and_then(|slot| core.deadline_ns(slot))
-            .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
+        let Some(slot) = core.slab.get(key) else { return };
+        let exceeded = slot.protocol.exceeded_timeout(&limits, core.now_ns);
+        let is_over = core.deadline_ns(slot).is_some_and(|until_ns| until_ns <= core.now_ns);
         if flags.intersects(ConnFlags::LINGERING) && is_over {
             // A close now would discard the sent bytes that the peer's kernel had no space for yet.
             let now_ms = core.now_ms();

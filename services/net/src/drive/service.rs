@@ -152,25 +152,18 @@ impl<H: Handler> Net<H> {
         &self.addresses
     }
 
-    /// Connects from one of the threads, chosen round robin. [`Handler::on_connect`] or
-    /// [`Handler::on_close`] reports the result, with access to `data`.
+    /// Connects to an address, or as [`ConnectOptions`] say, from one of the threads, chosen round
+    /// robin. [`Handler::on_connect`] or [`Handler::on_close`] reports the result, with access to
+    /// `data`.
     ///
     /// # Errors
     /// [`NetError::ThreadUnavailable`] if that thread has ended or its queue of commands is full.
-    pub fn connect(&self, address: SocketAddr, data: H::Data) -> Result<(), NetError> {
-        self.connect_with(ConnectOptions::new(address), data)
-    }
-
-    /// Connects like [`connect`](Self::connect), with further options: a source address, or TLS.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_with(&self, options: ConnectOptions, data: H::Data) -> Result<(), NetError> {
+    pub fn connect(&self, to: impl Into<ConnectOptions>, data: H::Data) -> Result<(), NetError> {
         // Relaxed: two callers may get the same number, which costs only balance.
         let count = self.next_thread_index.fetch_add(1, Ordering::Relaxed);
         let inbox = &self.inboxes[count % self.inboxes.len()];
         inbox
-            .push_command(Command::Connect(options, data))
+            .push_command(Command::Connect(to.into(), data))
             .map_err(|_refused| NetError::ThreadUnavailable)
     }
 

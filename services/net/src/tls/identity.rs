@@ -1,6 +1,7 @@
 //! Identities (certificate and key) and trusted roots.
 
 use super::error::SetupError;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -184,22 +185,12 @@ fn private_key_from_pem(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError
         .map_err(|error| SetupError::Pem { what: "private key", why: error.to_string() })
 }
 
-const BASE64_ALPHABET: &[u8; 64] =
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 /// Encodes `der` in PEM (RFC 7468). It is base64 in lines of 64 characters, between a BEGIN and an
 /// END line with `label`.
 fn encode_pem(label: &str, der: &[u8]) -> String {
-    let mut encoded = Vec::with_capacity(der.len().div_ceil(3) * 4);
-    for group in der.chunks(3) {
-        let bits = (0..3)
-            .fold(0_u32, |bits, at| bits << 8 | u32::from(group.get(at).copied().unwrap_or(0)));
-        for at in 0..4 {
-            let symbol = BASE64_ALPHABET[(bits >> (18 - 6 * at) & 63) as usize];
-            encoded.push(if at <= group.len() { symbol } else { b'=' });
-        }
-    }
-    let lines: String = encoded
+    let lines: String = BASE64_STANDARD
+        .encode(der)
+        .as_bytes()
         .chunks(64)
         .flat_map(|line| line.iter().map(|&it| char::from(it)).chain(['\n']))
         .collect();

@@ -131,9 +131,9 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
     let (client_net, client_events) = start(Config::default(), &[]);
     let client =
         TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
-    client_net.connect_with(ConnectOptions::new(net.addresses()[0]), true).unwrap();
+    client_net.connect(net.addresses()[0], true).unwrap();
     let by_tls = ConnectOptions::new(net.addresses()[1]).with_tls(&client, "localhost").unwrap();
-    client_net.connect_with(by_tls, true).unwrap();
+    client_net.connect(by_tls, true).unwrap();
     for _ in 0..2 {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Ok(b"hello".to_vec()));
     }
@@ -142,7 +142,7 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Err(CloseReason::Peer));
     }
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    client_net.connect_with(ConnectOptions::new(nobody), true).unwrap();
+    client_net.connect(nobody, true).unwrap();
     let why = client_events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(why, Err(CloseReason::ConnectFailed(_))), "{why:?}");
     client_net.stop(TIMEOUT).unwrap();

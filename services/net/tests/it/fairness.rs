@@ -167,7 +167,7 @@ fn listener_accepts_at_most_accepts_max_per_round() {
     let config = Config { accepts_max: ACCEPTS_MAX, ..Config::default() };
     let handler = Accepted { rounds: vec![], address: None, peers: vec![], stopper: None };
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
-    let address = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = reactor.listen("127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     let stopper = reactor.stopper();
     let handler = reactor.handler_mut();
     (handler.address, handler.stopper) = (Some(address), Some(stopper));

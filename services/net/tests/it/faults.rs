@@ -606,7 +606,7 @@ fn connect_while_stopping_returns_stopping() {
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(8), Echo(channel().0)).unwrap();
     reactor.stopper().stop(Duration::ZERO);
     reactor.run().unwrap();
-    let refused = reactor.connect("127.0.0.1:1".parse().unwrap(), 5).unwrap_err();
+    let refused = reactor.connect("127.0.0.1:1".parse::<SocketAddr>().unwrap(), 5).unwrap_err();
     assert_eq!(refused.to_string(), "cannot open a connection: the thread is stopping");
 }
 

@@ -149,7 +149,7 @@ fn own_client_and_server_exchange_messages_and_resume_session() {
     for resumed in [false, true] {
         let options =
             ConnectOptions::new(service.address()).with_tls(&client, "localhost").unwrap();
-        net.connect_with(options, 0).unwrap();
+        net.connect(options, 0).unwrap();
         assert_eq!(service.next(), Event::Accepted { resumed, alpn: Some(b"shout".into()) });
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
         let answer = Event::Message("HELLO FROM THE CLIENT".into());
@@ -168,8 +168,7 @@ fn stop_sends_close_notify_to_connected_client() {
     let service = serve(Config::default(), ServerOptions::default());
     let (net, client_events) = clients();
     let options = ConnectOptions::new(service.address());
-    net.connect_with(options.with_tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0)
-        .unwrap();
+    net.connect(options.with_tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     let answer = Event::Message("HELLO FROM THE CLIENT".into());
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), answer);
@@ -186,11 +185,8 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
         (trusting(&service.identity), "elsewhere.test", "issued for other names: "),
         (trusting(&stranger), "localhost", "of an unknown issuer"),
     ] {
-        net.connect_with(
-            ConnectOptions::new(service.address()).with_tls(&client, name).unwrap(),
-            7,
-        )
-        .unwrap();
+        net.connect(ConnectOptions::new(service.address()).with_tls(&client, name).unwrap(), 7)
+            .unwrap();
         match client_events.recv_timeout(TIMEOUT).unwrap() {
             Event::Closed(CloseReason::Tls(TlsError::Certificate(why))) => {
                 assert!(why.starts_with(expected), "{why}");
@@ -297,7 +293,7 @@ fn openssl_server_is_verified_and_answers() {
     read_until_line(&mut lines, "ACCEPT");
     let (net, client_events) = clients();
     let options = ConnectOptions::new(accept.parse().unwrap());
-    net.connect_with(options.with_tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
+    net.connect(options.with_tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     read_until_line(&mut lines, "hello from the client");
     peer.stdin.as_mut().unwrap().write_all(b"GOOD EVENING\n").unwrap();
@@ -313,7 +309,7 @@ fn close_notify_of_suspended_peer_is_detected() {
     let (net, client_events) = clients();
     let options = ConnectOptions::new(service.address());
     let options = options.with_tls(&trusting(&service.identity), "localhost").unwrap();
-    net.connect_with(options, SUSPEND).unwrap();
+    net.connect(options, SUSPEND).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     assert!(matches!(service.next(), Event::Accepted { .. }));
     assert_eq!(service.next(), Event::Message("suspend".into()));

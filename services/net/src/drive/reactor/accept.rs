@@ -55,23 +55,16 @@ enum TargetChoice {
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens at `address`; returns the actual address, with the port that the kernel chose for port 0.
+    /// Listens at a `SocketAddr` for plain text, or as [`ListenOptions`] say for TLS; returns the actual address, with
+    /// the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
-    pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        self.listen_with(&address.into())
+    pub fn listen(&mut self, at: impl Into<ListenOptions>) -> Result<SocketAddr, NetError> {
+        self.add_listener(&at.into(), false, Vec::new())
     }
 
-    /// Listens like [`listen`](Self::listen), with TLS if `listen` has a TLS configuration.
-    ///
-    /// # Errors
-    /// As [`listen`](Self::listen).
-    pub fn listen_with(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
-        self.add_listener(listen, false, Vec::new())
-    }
-
-    /// Listens like [`listen_with`](Self::listen_with), at an address that event loops share (`SO_REUSEPORT`). Each of
+    /// Listens like [`listen`](Self::listen), at an address that event loops share (`SO_REUSEPORT`). Each of
     /// them makes this call, and the kernel distributes connections among them.
     ///
     /// # Errors

@@ -64,6 +64,7 @@ impl<H: Handler> Reactor<H> {
     /// Completes an attempt to connect. Returns `false` if there is no result yet, or if it failed
     /// and the connection is closed.
     fn finish_connect(&mut self, key: ConnKey) -> bool {
+        let (now_ms, now_ns) = (self.core.now_ms(), self.core.now_ns);
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.intersects(ConnFlags::WRITABLE) {
             return false;
@@ -74,14 +75,9 @@ impl<H: Handler> Reactor<H> {
         }
         slot.flags.remove(ConnFlags::CONNECTING.union(ConnFlags::WRITABLE));
         slot.flags.insert(ConnFlags::UNSENT);
-        let now_ms = self.core.now_ms();
-        if let Some(slot) = self.core.slab.get_mut(key) {
-            slot.active_ms = now_ms;
-        }
+        slot.active_ms = now_ms;
         self.core.stats.connected_count += 1;
-        let now_ns = self.core.now_ns;
-        let tls = self.core.slab.get_mut(key).and_then(|slot| slot.protocol.tls_mut());
-        let Some(tls) = tls else {
+        let Some(tls) = slot.protocol.tls_mut() else {
             self.call(key, |handler, conn| handler.on_connect(conn));
             return true;
         };
