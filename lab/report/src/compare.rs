@@ -17,7 +17,7 @@ mod table;
 
 pub use table::render_comparison;
 
-use crate::figure_key::FigureKey;
+use crate::figure_key::{FigureKey, compared_figures};
 use crate::format;
 use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
 use serde::Serialize;
@@ -509,24 +509,10 @@ impl Table {
         table
     }
 
-    /// Iterates over the figures that are compared. They are ours, or else the floors, or else all;
-    /// with `all`, every contender except the nulls.
+    /// Iterates over the figures that [`compared_figures`] selects.
     fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &FigureValues)> {
-        let kinds = |id: &str, wanted: ContenderKind| {
-            self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
-        };
-        let mut speakers: BTreeMap<&str, Option<ContenderKind>> = BTreeMap::new();
-        for key in &self.keys {
-            speakers.entry(&key.id).or_insert_with(|| {
-                let first = [ContenderKind::Ours, ContenderKind::Floor];
-                first.into_iter().find(|wanted| kinds(&key.id, *wanted))
-            });
-        }
-        self.keys.iter().map(|key| (key, &self.cells[key])).filter(move |(key, cell)| {
-            let speaker = speakers.get(key.id.as_str()).copied().flatten();
-            cell.kind != ContenderKind::Null
-                && (all || speaker.is_none_or(|speaker| speaker == cell.kind))
-        })
+        let keys = compared_figures(&self.keys, |key| self.cells[key].kind, all);
+        keys.into_iter().map(|key| (key, &self.cells[key]))
     }
 
     /// Returns the resolutions of figures on one CPU and on several, by [`Statistic`]. A resolution

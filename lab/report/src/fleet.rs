@@ -11,7 +11,7 @@ mod robust;
 mod table;
 
 use crate::compare::Rules;
-use crate::figure_key::FigureKey;
+use crate::figure_key::{FigureKey, compared_figures};
 use crate::format;
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, Unit, WarningCode};
@@ -359,26 +359,10 @@ impl NodeTable {
         });
     }
 
-    /// Compares the nodes figure by figure. The figures are those of our contenders, or else of the
-    /// floors, or else of all. With `rules.all`, compares the figures of every contender except the
-    /// nulls.
+    /// Compares the nodes in the figures that [`compared_figures`] selects.
     fn into_fleet(mut self, name: &str, rules: Rules) -> Fleet {
-        let mut kinds: BTreeMap<&str, BTreeSet<u8>> = BTreeMap::new();
-        let rank = |kind: ContenderKind| match kind {
-            ContenderKind::Ours => 0,
-            ContenderKind::Floor => 1,
-            ContenderKind::Peer => 2,
-            ContenderKind::Null => 3,
-        };
-        for (key, cell) in &self.cells {
-            kinds.entry(&key.id).or_default().insert(rank(cell.kind));
-        }
-        let is_shown = |key: &FigureKey, cell: &NodeCell| {
-            let first = kinds.get(key.id.as_str()).and_then(BTreeSet::first);
-            cell.kind != ContenderKind::Null && (rules.all || first == Some(&rank(cell.kind)))
-        };
-        let shown: Vec<FigureKey> =
-            self.keys.iter().filter(|key| is_shown(key, &self.cells[key])).cloned().collect();
+        let shown = compared_figures(&self.keys, |key| self.cells[key].kind, rules.all);
+        let shown: Vec<FigureKey> = shown.into_iter().cloned().collect();
         let mut rows: Vec<Row> = shown
             .into_iter()
             .filter_map(|key| self.cells.remove(&key).map(|cell| tested_row(key, cell)))
