@@ -568,8 +568,8 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
     } else if few {
         format!(
             "{} against {}, and at least {PROCESSES_MIN} a side are needed",
-            format_processes(a.len()),
-            format_processes(b.len())
+            format::counted(a.len(), "process"),
+            format::counted(b.len(), "process")
         )
     } else if !above_0 && !equal {
         "a figure that is not above 0 has no ratio".to_string()
@@ -614,11 +614,6 @@ fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
         let differs = shift > least && shift >= SIGNIFICANT_HALF_WIDTHS * half_width;
         differs || shift + half_width <= same
     })
-}
-
-/// Formats a number of processes: `1 process`, `2 processes`.
-fn format_processes(count: usize) -> String {
-    if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
 }
 
 /// Returns the verdict on a row, from its ratio, interval and p-values.
@@ -690,11 +685,8 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
 
 /// Formats a count with its noun and verb: `1 run is`, `2 runs are`.
 fn counted(count: usize, noun: &str, singular_verb: &str, plural_verb: &str) -> String {
-    if count == 1 {
-        format!("1 {noun} {singular_verb}")
-    } else {
-        format!("{count} {noun}s {plural_verb}")
-    }
+    let verb = if count == 1 { singular_verb } else { plural_verb };
+    format!("{} {verb}", format::counted(count, noun))
 }
 
 /// Returns the sentence about the increases that comparisons of this size and noise detect. `None`

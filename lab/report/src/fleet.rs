@@ -7,7 +7,7 @@
 //! Student's t, with the degrees of freedom that the scale of so many nodes is worth. Holm's
 //! correction over all nodes and figures bounds the probability that chance names any node.
 
-mod robust;
+pub(crate) mod robust;
 mod table;
 
 use crate::compare::Rules;
@@ -30,8 +30,6 @@ pub const P_CORRECTED_MAX: f64 = 0.05;
 const SCALE_MIN: f64 = 0.001;
 /// Half the width of a 95 % interval, in standard errors.
 const INTERVAL_HALF_WIDTH: f64 = 1.96;
-/// Maximum number of nodes or figures that a sentence names; the others are counted.
-const NAMES_MAX: usize = 4;
 
 /// Node of a fleet: a run on one host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -211,7 +209,7 @@ impl Fleet {
             figures.filter_map(point).collect()
         };
         Chart::new(
-            format!("{}: {}", self.name, counted(self.nodes.len(), "node", "")),
+            format!("{}: {}", self.name, format::counted(self.nodes.len(), "node")),
             Axis::linear("distance from the median of the nodes", Quantity::Share)
                 .with_included_value(0.0),
             Axis::with_names(names.collect()),
@@ -256,21 +254,6 @@ fn signed_share(ratio: f64) -> String {
     match ((ratio - 1.0) * 1000.0).round() / 10.0 + 0.0 {
         percent if percent.abs() < 999.5 => format!("{percent:+.1} %"),
         _ => format::ratio(ratio),
-    }
-}
-
-/// Formats a count, its noun and the words after it: `1 node`, `2 nodes were`.
-fn counted(count: usize, noun: &str, then: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural} {then}").trim_end().to_string()
-}
-
-/// Lists at most [`NAMES_MAX`] names, and counts the others.
-fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMES_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -426,21 +409,19 @@ impl NodeTable {
             self.nodes.iter().filter(|it| !it.complete).map(|it| it.name.clone()).collect();
         if !unended.is_empty() {
             let were = if unended.len() == 1 { "was" } else { "were" };
-            let runs_were = counted(unended.len(), "run", were);
-            let nodes = listed(&unended);
-            notes.push(format!("{runs_were} not completed: of {nodes}."));
+            let (runs, nodes) = (format::counted(unended.len(), "run"), format::listed(&unended));
+            notes.push(format!("{runs} {were} not completed: of {nodes}."));
         }
         let builds: BTreeSet<&str> = self.nodes.iter().map(|it| it.build.as_str()).collect();
         if builds.len() > 1 {
-            let builds: Vec<String> = builds.into_iter().map(str::to_string).collect();
-            let builds = listed(&builds);
+            let builds = format::listed(&builds.into_iter().collect::<Vec<_>>());
             notes.push(format!("The nodes were measured by different builds: {builds}."));
         }
         if !self.confined.is_empty() {
             notes.push(format!(
-                "{} only one CPU each: {}. Launchers bind ranks to CPUs unless told otherwise, as by `--bind-to none`.",
-                counted(self.confined.len(), "node", "may use"),
-                listed(&self.confined)
+                "{} may use only one CPU each: {}. Launchers bind ranks to CPUs unless told otherwise, as by `--bind-to none`.",
+                format::counted(self.confined.len(), "node"),
+                format::listed(&self.confined)
             ));
         }
         notes
@@ -457,7 +438,7 @@ fn tested_row(key: FigureKey, cell: NodeCell) -> Row {
     } else if figures.len() < NODES_MIN {
         format!(
             "{nodes}, and at least {NODES_MIN} are needed",
-            nodes = counted(figures.len(), "node", "")
+            nodes = format::counted(figures.len(), "node")
         )
     } else if !above_0 {
         "a figure that is not above 0 has no ratio".to_string()

@@ -198,6 +198,26 @@ pub(crate) fn resources(record: &Record) -> String {
     })
 }
 
+/// Formats a count with its noun: `1 run`, `2 runs`, `2 processes`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}{}", if noun.ends_with('s') { "es" } else { "s" }),
+    }
+}
+
+/// Maximum number of names that a sentence lists; the others are counted.
+const NAMES_MAX: usize = 4;
+
+/// Lists at most [`NAMES_MAX`] names, and counts the others: `a, b, c, d and 3 more`.
+pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let shown = names.iter().take(NAMES_MAX).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// Formats a share: `0.4 %`, `12 %`.
 pub(crate) fn share(share: f64) -> String {
     let percent = share * 100.0;

@@ -325,8 +325,7 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     let optional = |value: &Option<String>| value.clone().unwrap_or_default();
     let count = |count: u32, what: &str| match count {
         0 => String::new(),
-        1 => format!("1 {what}"),
-        many => format!("{many} {what}s"),
+        many => format::counted(many as usize, what),
     };
     let list = |parts: &[String]| {
         parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(", ")
