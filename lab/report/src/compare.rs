@@ -19,7 +19,8 @@ pub use table::render_comparison;
 
 use crate::figure_key::{FigureKey, compared_figures};
 use crate::format;
-use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
+use crate::seen::is_smoke;
+use handover_record::{ContenderKind, Document, Record, TimingKind, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -424,14 +425,10 @@ fn width(row: &Row) -> f64 {
 
 /// Returns the description of a side from its name and its runs.
 fn describe_side((name, documents): (&str, &[&Document])) -> Side {
-    let build = |document: &&Document| match document.run.commit.as_str() {
-        "" => document.run.version.clone(),
-        commit => format!("{} ({commit})", document.run.version),
-    };
     Side {
         name: name.to_string(),
         runs: documents.iter().map(|document| document.run.id.clone()).collect(),
-        builds: documents.iter().map(build).collect(),
+        builds: documents.iter().map(|document| format::build(&document.run)).collect(),
         hosts: documents.iter().map(|document| document.host.name.clone()).collect(),
     }
 }
@@ -500,7 +497,7 @@ impl Table {
                     is_smoke: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });
-                cell.is_smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+                cell.is_smoke |= is_smoke(record);
                 for by in Statistic::ALL {
                     cell.values[by as usize][place] = by.value(record);
                 }

@@ -13,8 +13,9 @@ mod table;
 use crate::compare::Rules;
 use crate::figure_key::{FigureKey, compared_figures};
 use crate::format;
+use crate::seen::is_smoke;
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
-use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, Unit, WarningCode};
+use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -301,10 +302,7 @@ impl NodeTable {
             name: host.name.clone(),
             run: run.id.clone(),
             started_unix_ns: run.started_unix_ns,
-            build: match run.commit.as_str() {
-                "" => run.version.clone(),
-                commit => format!("{} ({commit})", run.version),
-            },
+            build: format::build(run),
             complete: run.complete,
         });
     }
@@ -327,7 +325,7 @@ impl NodeTable {
         if cell.figures.last().is_some_and(|last| last.node == node) {
             return;
         }
-        cell.is_smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+        cell.is_smoke |= is_smoke(record);
         let summary = &record.summary;
         cell.figures.push(NodeFigure {
             node,

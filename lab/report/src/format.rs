@@ -1,7 +1,7 @@
 //! Figures as text, in the same words on the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Document, Ratio, Record, RoleUsage, TimingKind, Unit, WarningCode};
+use handover_record::{Document, Ratio, Record, RoleUsage, Run, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
 /// Value from which a figure is written with an exponent, in any unit.
@@ -196,6 +196,14 @@ pub(crate) fn resources(record: &Record) -> String {
         faults_minor_per_op: record.faults_minor_per_op,
         faults_major_per_s: record.faults_major_per_s,
     })
+}
+
+/// Returns the version of a run's build, with the commit if it is known: `0.1.0 (0123abc)`.
+pub(crate) fn build(run: &Run) -> String {
+    match run.commit.as_str() {
+        "" => run.version.clone(),
+        commit => format!("{} ({commit})", run.version),
+    }
 }
 
 /// Formats a count with its noun: `1 run`, `2 runs`, `2 processes`.
