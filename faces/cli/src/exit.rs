@@ -4,6 +4,13 @@ pub use handover_program::exit::*;
 
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Returns an error if this process was interrupted.
+pub fn check_interrupt(interrupted: &AtomicBool) -> anyhow::Result<()> {
+    // Relaxed: the flag publishes no other data.
+    if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+}
 
 /// Converts an error of a participant process to a usage error if its environment variable is
 /// malformed.

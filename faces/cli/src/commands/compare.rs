@@ -3,7 +3,7 @@
 use crate::app::StoreOption;
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::stored;
-use crate::exit::{self, Interrupted, to_usage_error};
+use crate::exit::{self, check_interrupt, to_usage_error};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Maximum number of bytes read from the standard output of a build.
 const OUTPUT_BYTES_MAX: u64 = 1 << 28;
@@ -391,10 +391,7 @@ fn run_build(
     let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
     let status =
         child::run(command.stdout(file(&stdout_file)?).stderr(file(&stderr_file)?), interrupted)?;
-    // Relaxed: the flag publishes no other data.
-    if interrupted.load(Ordering::Relaxed) {
-        return Err(Interrupted.into());
-    }
+    check_interrupt(interrupted)?;
     // Two versions may not be able to read each other's store.
     let _ = std::fs::remove_file(folder.join("results.db"));
     stdout_file.rewind()?;

@@ -1,6 +1,7 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{ExportArgs, ImportArgs, ReportArgs, RunsArgs, ShowArgs, StoreOption};
+use crate::commands::align_columns;
 use crate::commands::pool::pool_runs;
 use crate::exit::{self, to_usage_error};
 use handover_program::console::{self, escape_control_characters};
@@ -167,16 +168,7 @@ fn runs_table(rows: &[RunRow]) -> String {
     let mut cells =
         vec![["run", "began", "profile", "figures", "host", "names", "command"].map(String::from)];
     cells.extend(rows.iter().map(run_cells));
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..cells[0].len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut table = String::new();
-    for row in &cells {
-        let line: String =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        table.push_str(line.trim_end());
-        table.push('\n');
-    }
-    table
+    align_columns(&cells, &[0, 1, 2, 3, 4, 5])
 }
 
 /// Returns the cells of a run's row. They are id, time of its start, profile, number of figures,
