@@ -101,11 +101,10 @@ fn measure_repeatedly(
         }
     }
     runs.sort_by_key(|it| it.run.started_unix_ns);
-    if let Some(pooled) = pool_runs(&runs) {
-        let note = handover_suite::peers_not_built();
-        show(&pooled, Some(store.path()), options, page, note, out)?;
-    }
-    ended
+    let note = handover_suite::peers_not_built();
+    let shown = pool_runs(&runs)
+        .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out));
+    exit::join_results(ended, shown)
 }
 
 /// Runs this program `--repeat` times, each time with another `--nth`. Returns an error if a
