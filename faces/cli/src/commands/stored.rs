@@ -97,8 +97,7 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
     for selector in selectors {
         let ids = store.matching_ids(selector).map_err(usage_error)?;
         let ids: Vec<String> = ids.into_iter().filter(|id| seen.insert(id.clone())).collect();
-        let documents: Result<Vec<Document>, _> = ids.iter().map(|id| store.load_run(id)).collect();
-        let Some(pooled) = pool_runs(&documents.map_err(usage_error)?) else { continue };
+        let Some(pooled) = pool_runs(&load_runs(store, &ids)?) else { continue };
         let mut run = NamedRun::from(pooled);
         if !store.ids_with_tag(selector)?.is_empty() {
             run.name = match ids.len() {
@@ -113,7 +112,11 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
 
 /// Loads the selected runs, without duplicates. A name selects all runs that have it.
 pub(super) fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
-    let ids = store.all_matching_ids(runs).map_err(usage_error)?;
+    load_runs(store, &store.all_matching_ids(runs).map_err(usage_error)?)
+}
+
+/// Loads the runs with these ids.
+pub(super) fn load_runs(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
