@@ -111,7 +111,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         run::ProgressDisplay { is_quiet: args.json, is_plain: false, swept_argument: None };
     let began = Instant::now();
     let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
-    let copied = match measured.is_interrupted() {
+    let copied = match measured.is_interrupted {
         true => None,
         false => Some(compare_with_identical_build(args.profile)),
     };
