@@ -1,19 +1,14 @@
 //! Build script: passes the commit, the compiler, the build profile and the peers' versions to the binary.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use toml::{Table, Value};
 
-/// Runs git with these arguments; returns its output, or `None` if it fails.
-fn run_git(words: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(words).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
-}
-
-/// Returns the compiler's version line.
-fn compiler_version() -> Option<String> {
-    let output = Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
+/// Runs a program with these arguments; returns its output, or `None` if it fails.
+fn run(program: impl AsRef<OsStr>, words: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(words).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
@@ -67,9 +62,9 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 }
 
 fn main() {
-    let mut commit = run_git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
+    let mut commit = run("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
     if !commit.is_empty()
-        && run_git(&["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"])
+        && run("git", &["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"])
             .is_some_and(|changes| !changes.is_empty())
     {
         commit.push_str("+dirty");
@@ -77,11 +72,12 @@ fn main() {
     println!("cargo:rustc-env=HANDOVER_COMMIT={commit}");
     // The log of HEAD grows with each commit and checkout. A path that does not exist would make cargo
     // run this script, and compile this package, each time.
-    let log = run_git(&["rev-parse", "--git-path", "logs/HEAD"]).map(PathBuf::from);
+    let log = run("git", &["rev-parse", "--git-path", "logs/HEAD"]).map(PathBuf::from);
     for path in source_folders().into_iter().chain(log.filter(|log| log.is_file())) {
         println!("cargo:rerun-if-changed={}", path.display());
     }
-    println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler_version().unwrap_or_default());
+    let compiler = std::env::var_os("RUSTC").and_then(|it| run(it, &["--version"]));
+    println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler.unwrap_or_default());
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let profile = ["PROFILE", "OPT_LEVEL", "TARGET"].map(of_cargo);
     println!(

@@ -18,32 +18,20 @@ impl Exemption {
 }
 
 /// Lists of the files that are exempt from rules.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ExceptionLists {
     /// Private modules that may contain `unsafe`. They are `raw.rs` files and `raw/` folders,
     /// each private to a crate with a safe API. The reason names the code that needs `unsafe`.
     pub raw: &'static [Exemption],
-    /// Other files that may contain `unsafe`: FFI tests, the C ABI, macro expansions.
-    pub unsafe_elsewhere: &'static [Exemption],
     /// Files that may be longer than 1,500 lines.
     pub long_files: &'static [Exemption],
     /// Files that may contain words and paths banned from public text.
     pub banned_words: &'static [Exemption],
 }
 
-impl ExceptionLists {
-    /// Empty lists: no file is exempt.
-    pub const EMPTY: Self =
-        Self { raw: &[], unsafe_elsewhere: &[], long_files: &[], banned_words: &[] };
-}
-
 /// Exception lists of this workspace.
-pub const WORKSPACE_EXCEPTIONS: ExceptionLists = ExceptionLists {
-    raw: RAW,
-    unsafe_elsewhere: UNSAFE_ELSEWHERE,
-    long_files: LONG_FILES,
-    banned_words: BANNED_WORDS,
-};
+pub const WORKSPACE_EXCEPTIONS: ExceptionLists =
+    ExceptionLists { raw: RAW, long_files: LONG_FILES, banned_words: BANNED_WORDS };
 
 const fn exemption(path: &'static str, reason: &'static str) -> Exemption {
     Exemption { path, reason }
@@ -73,11 +61,6 @@ const RAW: &[Exemption] = &[
     exemption("mechanisms/probe/tests/process/raw.rs", "fork, and a file size limit"),
     exemption("mechanisms/ring/src/raw/", "slots that one thread writes and another reads"),
     exemption("services/rpc/src/raw/", "memory shared by two processes"),
-];
-
-/// Entries of [`ExceptionLists::unsafe_elsewhere`].
-#[rustfmt::skip]
-const UNSAFE_ELSEWHERE: &[Exemption] = &[
 ];
 
 /// Entries of [`ExceptionLists::long_files`].

@@ -7,8 +7,6 @@ use crate::lexer::lex;
 pub struct Source<'a> {
     /// Path relative to the workspace root.
     pub path: &'a str,
-    /// Unmodified text of the file.
-    pub text: &'a str,
     /// Text with literals and comments replaced by spaces, at the same length.
     pub code: String,
     /// Text with everything but comments replaced by spaces, at the same length.
@@ -26,7 +24,7 @@ impl<'a> Source<'a> {
         for (first, last) in test_regions(&lexed.code) {
             tests[first - 1..last].fill(true);
         }
-        Self { path, text, code: lexed.code, comments: lexed.comments, are_tests: tests }
+        Self { path, code: lexed.code, comments: lexed.comments, are_tests: tests }
     }
 
     /// Returns the number of the line that contains the byte at `offset`. Lines are counted from 1.

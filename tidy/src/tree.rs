@@ -23,7 +23,7 @@ impl Tree {
     /// Creates a tree from pairs of path and text, without exceptions to the rules.
     pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
-        Self { files: files.collect(), lists: ExceptionLists::EMPTY }
+        Self { files: files.collect(), lists: ExceptionLists::default() }
     }
 
     /// Reads the files of the workspace at `root`. They are the files that git tracks, and

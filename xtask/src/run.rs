@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ impl CommandLine {
         println!("$ {self}");
         let mut child = self.spawn()?;
         let status = self.wait(&mut child)?;
-        self.ensure_success(status.success(), &status.to_string())
+        self.ensure_success(status)
     }
 
     /// Runs the command and returns the number of passed tests. Its output is passed through. It
@@ -112,7 +112,7 @@ impl CommandLine {
         });
         let status = self.wait(&mut child)?;
         let passed = counter.join().unwrap_or(0);
-        self.ensure_success(status.success(), &status.to_string())?;
+        self.ensure_success(status)?;
         Ok(passed)
     }
 
@@ -137,8 +137,7 @@ impl CommandLine {
         // Written in one piece, so that the output of other commands does not interleave. A closed
         // terminal must not fail the tests.
         let _ = std::io::stdout().lock().write_all(&text);
-        let ended =
-            status.and_then(|status| self.ensure_success(status.success(), &status.to_string()));
+        let ended = status.and_then(|status| self.ensure_success(status));
         let output = String::from_utf8_lossy(&text[header_bytes..]);
         ended.map_err(|error| anyhow!("{error:#}\n{}", last_lines(&output)))?;
         Ok(passed)
@@ -155,7 +154,7 @@ impl CommandLine {
         let stdout = child.stdout.take().map(read_all);
         let status = self.wait(&mut child)?;
         let text = stdout.and_then(|reader| reader.join().ok()).unwrap_or_default();
-        self.ensure_success(status.success(), &status.to_string())?;
+        self.ensure_success(status)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -204,7 +203,7 @@ impl CommandLine {
     }
 
     /// Waits for the command to exit. Kills it after its timeout.
-    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
+    fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
         let Some(timeout) = self.timeout else { return Ok(child.wait()?) };
         let start = Instant::now();
         loop {
@@ -225,8 +224,8 @@ impl CommandLine {
     }
 
     /// Returns an error with `status`, the exit status, unless the command succeeded.
-    fn ensure_success(&self, success: bool, status: &str) -> Result<()> {
-        if success { Ok(()) } else { bail!("`{self}` failed ({status})") }
+    fn ensure_success(&self, status: ExitStatus) -> Result<()> {
+        if status.success() { Ok(()) } else { bail!("`{self}` failed ({status})") }
     }
 }
 

@@ -53,50 +53,26 @@ pub enum handover_status {
 use handover_status::*;
 
 impl handover_status {
-    /// Returns the text of the status, for `handover_strerror`.
-    pub(crate) const fn text(self) -> &'static CStr {
-        match self {
-            HANDOVER_OK => c"success",
-            HANDOVER_NULL_ARGUMENT => c"a pointer that must not be null is null",
-            HANDOVER_INVALID_ARGUMENT => c"invalid argument",
-            HANDOVER_OUT_OF_MEMORY => c"out of memory",
-            HANDOVER_FULL => c"full",
-            HANDOVER_EMPTY => c"empty",
-            HANDOVER_CLOSED => c"closed",
-            HANDOVER_TIMED_OUT => c"timed out",
-            HANDOVER_BUSY => c"the handle is in use by this thread, or the lock is held",
-            HANDOVER_WRONG_THREAD => c"the handle is in use by another thread",
-            HANDOVER_NOT_FOUND => c"not found",
-            HANDOVER_ALREADY_EXISTS => c"already exists",
-            HANDOVER_TOO_LONG => c"too long",
-            HANDOVER_SYSTEM => c"the kernel refused a system call",
-            HANDOVER_DISCONNECTED => c"the connection ended",
-            HANDOVER_REFUSED => c"refused",
-            HANDOVER_HANDLER_FAILED => c"the peer's handler returned an error",
-            HANDOVER_PANIC => c"the library panicked",
-        }
-    }
-
-    /// All values, in the order of their numbers.
-    pub(crate) const ALL: &[Self] = &[
-        HANDOVER_OK,
-        HANDOVER_NULL_ARGUMENT,
-        HANDOVER_INVALID_ARGUMENT,
-        HANDOVER_OUT_OF_MEMORY,
-        HANDOVER_FULL,
-        HANDOVER_EMPTY,
-        HANDOVER_CLOSED,
-        HANDOVER_TIMED_OUT,
-        HANDOVER_BUSY,
-        HANDOVER_WRONG_THREAD,
-        HANDOVER_NOT_FOUND,
-        HANDOVER_ALREADY_EXISTS,
-        HANDOVER_TOO_LONG,
-        HANDOVER_SYSTEM,
-        HANDOVER_DISCONNECTED,
-        HANDOVER_REFUSED,
-        HANDOVER_HANDLER_FAILED,
-        HANDOVER_PANIC,
+    /// All values, in the order of their numbers, each with its text for `handover_strerror`.
+    pub(crate) const TEXTS: &[(Self, &CStr)] = &[
+        (HANDOVER_OK, c"success"),
+        (HANDOVER_NULL_ARGUMENT, c"a pointer that must not be null is null"),
+        (HANDOVER_INVALID_ARGUMENT, c"invalid argument"),
+        (HANDOVER_OUT_OF_MEMORY, c"out of memory"),
+        (HANDOVER_FULL, c"full"),
+        (HANDOVER_EMPTY, c"empty"),
+        (HANDOVER_CLOSED, c"closed"),
+        (HANDOVER_TIMED_OUT, c"timed out"),
+        (HANDOVER_BUSY, c"the handle is in use by this thread, or the lock is held"),
+        (HANDOVER_WRONG_THREAD, c"the handle is in use by another thread"),
+        (HANDOVER_NOT_FOUND, c"not found"),
+        (HANDOVER_ALREADY_EXISTS, c"already exists"),
+        (HANDOVER_TOO_LONG, c"too long"),
+        (HANDOVER_SYSTEM, c"the kernel refused a system call"),
+        (HANDOVER_DISCONNECTED, c"the connection ended"),
+        (HANDOVER_REFUSED, c"refused"),
+        (HANDOVER_HANDLER_FAILED, c"the peer's handler returned an error"),
+        (HANDOVER_PANIC, c"the library panicked"),
     ];
 
     /// Creates an error with this status and a detailed message.
@@ -163,11 +139,11 @@ mod tests {
 
     #[test]
     fn all_statuses_are_numbered_in_order() {
-        for (status, number) in handover_status::ALL.iter().zip(0..) {
+        for ((status, text), number) in handover_status::TEXTS.iter().zip(0..) {
             assert_eq!(*status as i32, number);
-            assert!(!status.text().is_empty());
+            assert!(!text.is_empty());
         }
-        assert_eq!(HANDOVER_PANIC as usize + 1, handover_status::ALL.len());
+        assert_eq!(HANDOVER_PANIC as usize + 1, handover_status::TEXTS.len());
     }
 
     #[test]

@@ -108,6 +108,19 @@ pub struct StoreOption {
     pub db: Option<PathBuf>,
 }
 
+/// Options that the tables of comparisons and fleets share.
+#[derive(Debug, Args)]
+pub struct TableOptions {
+    /// Show a row for every contender
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub db: StoreOption,
+}
+
 /// Options that all measuring commands share.
 #[derive(Debug, Args)]
 pub struct PlanOptions {

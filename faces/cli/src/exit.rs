@@ -4,6 +4,25 @@ pub use handover_program::exit::*;
 
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Returns an error if this process was interrupted.
+pub fn check_interrupt(interrupted: &AtomicBool) -> anyhow::Result<()> {
+    // Relaxed: the flag publishes no other data.
+    if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Joins the result of a measurement with that of showing it: neither error hides the other. The code is that of the
+/// latter. Output that its reader has closed is no error.
+pub fn join_results(measured: anyhow::Result<()>, shown: anyhow::Result<()>) -> anyhow::Result<()> {
+    match (measured, shown) {
+        (measured, Err(shown)) if is_output_closed(&shown) => measured,
+        (Err(measured), Err(shown)) => {
+            Err(shown.context(format!("{measured:#}; the result could not be shown")))
+        }
+        (measured, shown) => measured.and(shown),
+    }
+}
 
 /// Converts an error of a participant process to a usage error if its environment variable is
 /// malformed.
@@ -27,5 +46,26 @@ pub fn store_error(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::NoDescriptors { .. } | StoreError::Full { .. } => error.into(),
         other => to_usage_error(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn neither_the_failed_nodes_nor_the_error_of_the_output_are_hidden() {
+        let failed = || Err(anyhow!("1 of 3 nodes failed: b: lost"));
+        let joined = |measured, shown| {
+            join_results(measured, shown)
+                .map_err(|error| (format!("{error:#}"), error.is::<UsageError>()))
+        };
+        assert_eq!(joined(Ok(()), Ok(())), Ok(()));
+        assert_eq!(joined(failed(), Ok(())), Err(("1 of 3 nodes failed: b: lost".into(), false)));
+        let refused = || Err(to_usage_error("no space left"));
+        assert_eq!(joined(Ok(()), refused()), Err(("no space left".into(), true)));
+        let both = "1 of 3 nodes failed: b: lost; the result could not be shown: no space left";
+        assert_eq!(joined(failed(), refused()), Err((both.into(), true)));
     }
 }

@@ -133,10 +133,9 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     ));
     let unmatched = &anatomy.unmatched;
     let mut counts = format!(
-        "{} hand-offs in {} {}; {} with contradictory events",
+        "{} hand-offs in {}; {} with contradictory events",
         anatomy.handoffs_count,
-        anatomy.rounds_count,
-        if anatomy.rounds_count == 1 { "round" } else { "rounds" },
+        format::counted(anatomy.rounds_count as usize, "round"),
         unmatched.mismatched
     );
     for (count, problem) in [

@@ -17,9 +17,10 @@ mod table;
 
 pub use table::render_comparison;
 
-use crate::figure_key::FigureKey;
+use crate::figure_key::{FigureKey, compared_figures};
 use crate::format;
-use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
+use crate::seen::is_smoke;
+use handover_record::{ContenderKind, Document, Record, TimingKind, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -424,14 +425,10 @@ fn width(row: &Row) -> f64 {
 
 /// Returns the description of a side from its name and its runs.
 fn describe_side((name, documents): (&str, &[&Document])) -> Side {
-    let build = |document: &&Document| match document.run.commit.as_str() {
-        "" => document.run.version.clone(),
-        commit => format!("{} ({commit})", document.run.version),
-    };
     Side {
         name: name.to_string(),
         runs: documents.iter().map(|document| document.run.id.clone()).collect(),
-        builds: documents.iter().map(build).collect(),
+        builds: documents.iter().map(|document| format::build(&document.run)).collect(),
         hosts: documents.iter().map(|document| document.host.name.clone()).collect(),
     }
 }
@@ -500,7 +497,7 @@ impl Table {
                     is_smoke: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });
-                cell.is_smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+                cell.is_smoke |= is_smoke(record);
                 for by in Statistic::ALL {
                     cell.values[by as usize][place] = by.value(record);
                 }
@@ -509,24 +506,10 @@ impl Table {
         table
     }
 
-    /// Iterates over the figures that are compared. They are ours, or else the floors, or else all;
-    /// with `all`, every contender except the nulls.
+    /// Iterates over the figures that [`compared_figures`] selects.
     fn cells(&self, all: bool) -> impl Iterator<Item = (&FigureKey, &FigureValues)> {
-        let kinds = |id: &str, wanted: ContenderKind| {
-            self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
-        };
-        let mut speakers: BTreeMap<&str, Option<ContenderKind>> = BTreeMap::new();
-        for key in &self.keys {
-            speakers.entry(&key.id).or_insert_with(|| {
-                let first = [ContenderKind::Ours, ContenderKind::Floor];
-                first.into_iter().find(|wanted| kinds(&key.id, *wanted))
-            });
-        }
-        self.keys.iter().map(|key| (key, &self.cells[key])).filter(move |(key, cell)| {
-            let speaker = speakers.get(key.id.as_str()).copied().flatten();
-            cell.kind != ContenderKind::Null
-                && (all || speaker.is_none_or(|speaker| speaker == cell.kind))
-        })
+        let keys = compared_figures(&self.keys, |key| self.cells[key].kind, all);
+        keys.into_iter().map(|key| (key, &self.cells[key]))
     }
 
     /// Returns the resolutions of figures on one CPU and on several, by [`Statistic`]. A resolution
@@ -582,8 +565,8 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
     } else if few {
         format!(
             "{} against {}, and at least {PROCESSES_MIN} a side are needed",
-            format_processes(a.len()),
-            format_processes(b.len())
+            format::counted(a.len(), "process"),
+            format::counted(b.len(), "process")
         )
     } else if !above_0 && !equal {
         "a figure that is not above 0 has no ratio".to_string()
@@ -628,11 +611,6 @@ fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
         let differs = shift > least && shift >= SIGNIFICANT_HALF_WIDTHS * half_width;
         differs || shift + half_width <= same
     })
-}
-
-/// Formats a number of processes: `1 process`, `2 processes`.
-fn format_processes(count: usize) -> String {
-    if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
 }
 
 /// Returns the verdict on a row, from its ratio, interval and p-values.
@@ -704,11 +682,8 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
 
 /// Formats a count with its noun and verb: `1 run is`, `2 runs are`.
 fn counted(count: usize, noun: &str, singular_verb: &str, plural_verb: &str) -> String {
-    if count == 1 {
-        format!("1 {noun} {singular_verb}")
-    } else {
-        format!("{count} {noun}s {plural_verb}")
-    }
+    let verb = if count == 1 { singular_verb } else { plural_verb };
+    format!("{} {verb}", format::counted(count, noun))
 }
 
 /// Returns the sentence about the increases that comparisons of this size and noise detect. `None`

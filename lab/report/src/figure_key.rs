@@ -1,6 +1,7 @@
 //! Identity of a figure, by which the records of several runs are matched.
 
-use handover_record::{Record, Unit};
+use handover_record::{ContenderKind, Record, Unit};
+use std::collections::BTreeMap;
 
 /// Identity of a figure across runs: id, contender, arguments and placement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,4 +50,27 @@ impl FigureKey {
             }
         }
     }
+}
+
+/// Returns the figures to compare. They are those of our contenders, or else of the floors, or else
+/// of all; with `all`, those of every contender. Nulls are never among them.
+pub(crate) fn compared_figures(
+    keys: &[FigureKey],
+    kind: impl Fn(&FigureKey) -> ContenderKind,
+    all: bool,
+) -> Vec<&FigureKey> {
+    let mut representatives: BTreeMap<&str, Option<ContenderKind>> = BTreeMap::new();
+    for key in keys {
+        representatives.entry(&key.id).or_insert_with(|| {
+            let is_there = |wanted: &ContenderKind| {
+                keys.iter().any(|it| it.id == key.id && kind(it) == *wanted)
+            };
+            [ContenderKind::Ours, ContenderKind::Floor].into_iter().find(is_there)
+        });
+    }
+    let is_compared = |key: &&FigureKey| {
+        let (representative, kind) = (representatives[key.id.as_str()], kind(key));
+        kind != ContenderKind::Null && (all || representative.is_none_or(|it| it == kind))
+    };
+    keys.iter().filter(is_compared).collect()
 }

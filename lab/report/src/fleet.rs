@@ -7,14 +7,15 @@
 //! Student's t, with the degrees of freedom that the scale of so many nodes is worth. Holm's
 //! correction over all nodes and figures bounds the probability that chance names any node.
 
-mod robust;
+pub(crate) mod robust;
 mod table;
 
 use crate::compare::Rules;
-use crate::figure_key::FigureKey;
+use crate::figure_key::{FigureKey, compared_figures};
 use crate::format;
+use crate::seen::is_smoke;
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
-use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, Unit, WarningCode};
+use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +31,6 @@ pub const P_CORRECTED_MAX: f64 = 0.05;
 const SCALE_MIN: f64 = 0.001;
 /// Half the width of a 95 % interval, in standard errors.
 const INTERVAL_HALF_WIDTH: f64 = 1.96;
-/// Maximum number of nodes or figures that a sentence names; the others are counted.
-const NAMES_MAX: usize = 4;
 
 /// Node of a fleet: a run on one host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -211,7 +210,7 @@ impl Fleet {
             figures.filter_map(point).collect()
         };
         Chart::new(
-            format!("{}: {}", self.name, counted(self.nodes.len(), "node", "")),
+            format!("{}: {}", self.name, format::counted(self.nodes.len(), "node")),
             Axis::linear("distance from the median of the nodes", Quantity::Share)
                 .with_included_value(0.0),
             Axis::with_names(names.collect()),
@@ -259,21 +258,6 @@ fn signed_share(ratio: f64) -> String {
     }
 }
 
-/// Formats a count, its noun and the words after it: `1 node`, `2 nodes were`.
-fn counted(count: usize, noun: &str, then: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural} {then}").trim_end().to_string()
-}
-
-/// Lists at most [`NAMES_MAX`] names, and counts the others.
-fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMES_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 /// Figures of all nodes, before they are compared.
 #[derive(Default)]
 struct NodeTable {
@@ -318,10 +302,7 @@ impl NodeTable {
             name: host.name.clone(),
             run: run.id.clone(),
             started_unix_ns: run.started_unix_ns,
-            build: match run.commit.as_str() {
-                "" => run.version.clone(),
-                commit => format!("{} ({commit})", run.version),
-            },
+            build: format::build(run),
             complete: run.complete,
         });
     }
@@ -344,7 +325,7 @@ impl NodeTable {
         if cell.figures.last().is_some_and(|last| last.node == node) {
             return;
         }
-        cell.is_smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+        cell.is_smoke |= is_smoke(record);
         let summary = &record.summary;
         cell.figures.push(NodeFigure {
             node,
@@ -359,26 +340,10 @@ impl NodeTable {
         });
     }
 
-    /// Compares the nodes figure by figure. The figures are those of our contenders, or else of the
-    /// floors, or else of all. With `rules.all`, compares the figures of every contender except the
-    /// nulls.
+    /// Compares the nodes in the figures that [`compared_figures`] selects.
     fn into_fleet(mut self, name: &str, rules: Rules) -> Fleet {
-        let mut kinds: BTreeMap<&str, BTreeSet<u8>> = BTreeMap::new();
-        let rank = |kind: ContenderKind| match kind {
-            ContenderKind::Ours => 0,
-            ContenderKind::Floor => 1,
-            ContenderKind::Peer => 2,
-            ContenderKind::Null => 3,
-        };
-        for (key, cell) in &self.cells {
-            kinds.entry(&key.id).or_default().insert(rank(cell.kind));
-        }
-        let is_shown = |key: &FigureKey, cell: &NodeCell| {
-            let first = kinds.get(key.id.as_str()).and_then(BTreeSet::first);
-            cell.kind != ContenderKind::Null && (rules.all || first == Some(&rank(cell.kind)))
-        };
-        let shown: Vec<FigureKey> =
-            self.keys.iter().filter(|key| is_shown(key, &self.cells[key])).cloned().collect();
+        let shown = compared_figures(&self.keys, |key| self.cells[key].kind, rules.all);
+        let shown: Vec<FigureKey> = shown.into_iter().cloned().collect();
         let mut rows: Vec<Row> = shown
             .into_iter()
             .filter_map(|key| self.cells.remove(&key).map(|cell| tested_row(key, cell)))
@@ -442,21 +407,19 @@ impl NodeTable {
             self.nodes.iter().filter(|it| !it.complete).map(|it| it.name.clone()).collect();
         if !unended.is_empty() {
             let were = if unended.len() == 1 { "was" } else { "were" };
-            let runs_were = counted(unended.len(), "run", were);
-            let nodes = listed(&unended);
-            notes.push(format!("{runs_were} not completed: of {nodes}."));
+            let (runs, nodes) = (format::counted(unended.len(), "run"), format::listed(&unended));
+            notes.push(format!("{runs} {were} not completed: of {nodes}."));
         }
         let builds: BTreeSet<&str> = self.nodes.iter().map(|it| it.build.as_str()).collect();
         if builds.len() > 1 {
-            let builds: Vec<String> = builds.into_iter().map(str::to_string).collect();
-            let builds = listed(&builds);
+            let builds = format::listed(&builds.into_iter().collect::<Vec<_>>());
             notes.push(format!("The nodes were measured by different builds: {builds}."));
         }
         if !self.confined.is_empty() {
             notes.push(format!(
-                "{} only one CPU each: {}. Launchers bind ranks to CPUs unless told otherwise, as by `--bind-to none`.",
-                counted(self.confined.len(), "node", "may use"),
-                listed(&self.confined)
+                "{} may use only one CPU each: {}. Launchers bind ranks to CPUs unless told otherwise, as by `--bind-to none`.",
+                format::counted(self.confined.len(), "node"),
+                format::listed(&self.confined)
             ));
         }
         notes
@@ -473,7 +436,7 @@ fn tested_row(key: FigureKey, cell: NodeCell) -> Row {
     } else if figures.len() < NODES_MIN {
         format!(
             "{nodes}, and at least {NODES_MIN} are needed",
-            nodes = counted(figures.len(), "node", "")
+            nodes = format::counted(figures.len(), "node")
         )
     } else if !above_0 {
         "a figure that is not above 0 has no ratio".to_string()

@@ -1,7 +1,7 @@
 //! Figures as text, in the same words on the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Document, Ratio, Record, RoleUsage, TimingKind, Unit, WarningCode};
+use handover_record::{Document, Ratio, Record, RoleUsage, Run, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
 /// Value from which a figure is written with an exponent, in any unit.
@@ -196,6 +196,34 @@ pub(crate) fn resources(record: &Record) -> String {
         faults_minor_per_op: record.faults_minor_per_op,
         faults_major_per_s: record.faults_major_per_s,
     })
+}
+
+/// Returns the version of a run's build, with the commit if it is known: `0.1.0 (0123abc)`.
+pub(crate) fn build(run: &Run) -> String {
+    match run.commit.as_str() {
+        "" => run.version.clone(),
+        commit => format!("{} ({commit})", run.version),
+    }
+}
+
+/// Formats a count with its noun: `1 run`, `2 runs`, `2 processes`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}{}", if noun.ends_with('s') { "es" } else { "s" }),
+    }
+}
+
+/// Maximum number of names that a sentence lists; the others are counted.
+const NAMES_MAX: usize = 4;
+
+/// Lists at most [`NAMES_MAX`] names, and counts the others: `a, b, c, d and 3 more`.
+pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let shown = names.iter().take(NAMES_MAX).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Formats a share: `0.4 %`, `12 %`.

@@ -4,11 +4,12 @@ mod divisive;
 
 pub use divisive::{P_VALUE_MAX, SEGMENT_VALUES_MIN};
 
+use crate::fleet::robust;
 use crate::format;
 use crate::model::format_utc;
 use crate::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::table::render;
-use crate::text::{Line, Style, Tone, wrap};
+use crate::text::{Line, Style, Tone, WIDTH_MIN, wrap};
 use handover_record::Unit;
 use serde::Serialize;
 
@@ -21,9 +22,6 @@ const DATE_CHARS: usize = 10;
 
 /// Version of a history's JSON format.
 pub const HISTORY_SCHEMA: u32 = 1;
-
-/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
-const WIDTH_MIN: usize = 24;
 
 /// Value of a figure in one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,7 +117,10 @@ impl History {
     pub fn render_text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut head = Line::new(&self.id, Tone::Strong);
-        head.push(format!("  {}  {}", self.contender, runs_counted(self.runs.len())), Tone::Plain);
+        head.push(
+            format!("  {}  {}", self.contender, format::counted(self.runs.len(), "run")),
+            Tone::Plain,
+        );
         let mut lines = vec![head];
         if self.runs.len() > 1 {
             lines.extend(self.sparkline(laid_out, style));
@@ -142,7 +143,7 @@ impl History {
             line.push(
                 format!(
                     "{runs}, from {first_run}",
-                    runs = runs_counted(segment.to - segment.from),
+                    runs = format::counted(segment.to - segment.from, "run"),
                     first_run = first.run
                 ),
                 Tone::Plain,
@@ -153,22 +154,18 @@ impl History {
             lines.push(line);
         }
         lines.push(Line::default());
-        let text = match self.segments.len() {
-            _ if self.runs.len() < 2 * SEGMENT_VALUES_MIN => {
-                format!(
-                    "A change can be found with at least {} runs, {SEGMENT_VALUES_MIN} on each side of it.",
-                    2 * SEGMENT_VALUES_MIN
-                )
-            }
-            0 | 1 => "No change.".to_string(),
-            2 => "1 change.".to_string(),
-            segments => format!("{} changes.", segments - 1),
+        let text = match self.runs.len() < 2 * SEGMENT_VALUES_MIN {
+            true => format!(
+                "A change can be found with at least {} runs, {SEGMENT_VALUES_MIN} on each side of it.",
+                2 * SEGMENT_VALUES_MIN
+            ),
+            false => self.changes_line(),
         };
         lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         if self.left_out > 0 {
             let text = format!(
                 "{} left out: their arguments or machine differ from the last run's.",
-                runs_counted(self.left_out)
+                format::counted(self.left_out, "run")
             );
             lines.extend(wrap(&text, Tone::Warning, 2, laid_out));
         }
@@ -176,6 +173,14 @@ impl History {
                      hundred times.";
         lines.extend(wrap(guide, Tone::Faint, 2, laid_out));
         render(lines, width, style)
+    }
+
+    /// Returns the sentence about the number of changes.
+    fn changes_line(&self) -> String {
+        match self.segments.len().saturating_sub(1) {
+            0 => "No change.".to_string(),
+            count => format!("{}.", format::counted(count, "change")),
+        }
     }
 
     /// Renders the runs as a sparkline. With more runs than columns, a bar is the median of several
@@ -245,25 +250,19 @@ impl History {
                 .with_span(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
                 .with_tooltip(text)
         };
-        let changes = self.segments.len().saturating_sub(1);
         let title = format!(
             "{} [{}] over {runs}",
             self.id,
             self.contender,
-            runs = runs_counted(self.runs.len())
+            runs = format::counted(self.runs.len(), "run")
         );
-        let described = match changes {
-            0 => "No change.".to_string(),
-            1 => "1 change.".to_string(),
-            more => format!("{more} changes."),
-        };
         let mut chart = Chart::new(
             title,
             Axis::linear("run, with its date and name", Quantity::Count)
                 .with_tick_labels(self.tick_labels()),
             Axis::linear("median", self.unit.into()),
         )
-        .with_description(described)
+        .with_description(self.changes_line())
         .with_heading()
         .with_series(Series::new(
             "run",
@@ -292,16 +291,5 @@ impl History {
 
 /// Returns the median of the figures of some runs; 0 for none.
 fn median(dots: &[RunFigure]) -> f64 {
-    let mut values: Vec<f64> = dots.iter().map(|dot| dot.median).collect();
-    values.sort_unstable_by(f64::total_cmp);
-    let last = values.len().saturating_sub(1);
-    match values.is_empty() {
-        true => 0.0,
-        false => (values[last / 2] + values[last.div_ceil(2)]) / 2.0,
-    }
-}
-
-/// Formats a number of runs: `1 run`, `2 runs`.
-fn runs_counted(count: usize) -> String {
-    if count == 1 { "1 run".to_string() } else { format!("{count} runs") }
+    robust::median(&mut dots.iter().map(|dot| dot.median).collect::<Vec<_>>())
 }

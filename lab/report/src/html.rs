@@ -5,6 +5,7 @@ use crate::detail::Details;
 use crate::format;
 use crate::ladder::ladder_chart_with_other_runs;
 use crate::model::{self, Model, NamedRun};
+use crate::seen::is_smoke;
 use crate::svg;
 use crate::sweep::Sweep;
 use handover_base::units;
@@ -49,7 +50,7 @@ fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
         "run_line": model::run_line(document),
         "when": model::format_utc(document.run.started_unix_ns),
         "complete": document.run.complete,
-        "smoke": is_smoke(document),
+        "smoke": !document.records.is_empty() && document.records.iter().all(is_smoke),
         // Clock resolution that limits the quantiles, as text.
         "clock_steps": format::clock_steps(document),
         "null_line": format::null_line(document.run.null_one, document.run.null_several),
@@ -91,12 +92,6 @@ fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> 
     let text = value.to_string();
     let text = if value.is_safe() { text } else { svg::escape(&text) };
     out.write_str(&text).map_err(Error::from)
-}
-
-/// Returns `true` if all figures come from smoke runs, which are not measurements.
-fn is_smoke(document: &Document) -> bool {
-    let smoke = |record: &Record| record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
-    !document.records.is_empty() && document.records.iter().all(smoke)
 }
 
 /// Returns the rows of the table of figures, grouped by mechanism, for the template.
@@ -325,8 +320,7 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     let optional = |value: &Option<String>| value.clone().unwrap_or_default();
     let count = |count: u32, what: &str| match count {
         0 => String::new(),
-        1 => format!("1 {what}"),
-        many => format!("{many} {what}s"),
+        many => format::counted(many as usize, what),
     };
     let list = |parts: &[String]| {
         parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(", ")

@@ -16,7 +16,8 @@ pub struct NamedRun {
 impl From<Document> for NamedRun {
     /// Names a run by its machine and date.
     fn from(document: Document) -> NamedRun {
-        NamedRun { name: host_and_date(&document), document }
+        let (host, date) = (&document.host.name, format_utc(document.run.started_unix_ns));
+        NamedRun { name: format!("{host}, {date}"), document }
     }
 }
 
@@ -178,7 +179,7 @@ fn keep_representatives(rows: &mut Vec<&Record>) {
 }
 
 /// Returns the first element that `is_it` accepts. If there is none, appends the result of `make`.
-fn find_or_push<T>(
+pub(crate) fn find_or_push<T>(
     list: &mut Vec<T>,
     is_it: impl Fn(&T) -> bool,
     make: impl FnOnce() -> T,
@@ -198,10 +199,6 @@ pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Optio
             && it.args == record.args
             && it.unit == record.unit
     })
-}
-
-pub(crate) fn host_and_date(document: &Document) -> String {
-    format!("{}, {}", document.host.name, format_utc(document.run.started_unix_ns))
 }
 
 /// Returns the line that describes the machine: its name, CPU model, CPUs and hypervisor.
@@ -235,21 +232,9 @@ pub(crate) fn run_line(document: &Document) -> String {
 
 /// Formats nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.
 pub(crate) fn format_utc(unix_ns: i64) -> String {
-    let minutes = unix_ns.div_euclid(60_000_000_000);
-    let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));
-    // Days to a civil date by eras of 400 years that begin in March: Howard Hinnant,
-    // "chrono-Compatible Low-Level Date Algorithms".
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (minute / 60, minute % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+    // The range of an i64 lies within that of a timestamp.
+    let time = jiff::Timestamp::from_nanosecond(unix_ns.into()).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 #[cfg(test)]

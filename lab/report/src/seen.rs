@@ -54,7 +54,8 @@ pub fn remove_smoke_ratios(document: &mut Document) {
     }
 }
 
-fn is_smoke(record: &Record) -> bool {
+/// Returns `true` if a figure comes from a smoke run, which is not a measurement.
+pub(crate) fn is_smoke(record: &Record) -> bool {
     record.warnings.iter().any(|it| it.code == WarningCode::Smoke)
 }
 

@@ -2,6 +2,7 @@
 //! fitted law.
 
 use crate::format;
+use crate::model::find_or_push;
 use crate::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::usl::Usl;
@@ -117,18 +118,17 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
     let mut curves: Vec<Curve<'a>> = Vec::new();
     for record in records {
         let value = *record.args.get(argument)? as f64;
-        let place = curves.iter().position(|it| it.contender == record.contender);
-        let place = place.unwrap_or_else(|| {
-            let role = match record.kind {
-                ContenderKind::Floor if !only_floors => SeriesRole::Floor,
-                _ => SeriesRole::Nth(u8::try_from(curves.len() % CURVE_COLOURS).unwrap_or(0)),
-            };
-            let contender = &record.contender;
-            let law = Err(NoLaw::TooFew);
-            curves.push(Curve { contender, role, points: Vec::new(), law });
-            curves.len() - 1
-        });
-        curves[place].points.push((value, record));
+        let role = match record.kind {
+            ContenderKind::Floor if !only_floors => SeriesRole::Floor,
+            _ => SeriesRole::Nth(u8::try_from(curves.len() % CURVE_COLOURS).unwrap_or(0)),
+        };
+        let contender = record.contender.as_str();
+        let curve = find_or_push(
+            &mut curves,
+            |it| it.contender == contender,
+            || Curve { contender, role, points: Vec::new(), law: Err(NoLaw::TooFew) },
+        );
+        curve.points.push((value, record));
     }
     for curve in &mut curves {
         curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -145,17 +145,6 @@ impl Curve<'_> {
 }
 
 impl Sweep<'_> {
-    /// Returns the number of argument values that were measured.
-    pub fn values_count(&self) -> usize {
-        let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0.to_bits());
-        values.collect::<BTreeSet<_>>().len()
-    }
-
-    /// Returns the scaling law fitted to a contender's rates; `None` if no law applies or fits.
-    pub fn scaling_law(&self, contender: &str) -> Option<Usl> {
-        self.curves.iter().find(|it| it.contender == contender)?.law.ok()
-    }
-
     /// Draws a chart of the figure, with its intervals, by argument value.
     pub fn figures_chart(&self) -> Chart {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.1.summary.median);

@@ -7,12 +7,10 @@ use crate::anatomy;
 use crate::counts::push_counts;
 use crate::format;
 use crate::model::{self, Model};
-use crate::text::{Line, Style, Tone, wrap};
+use crate::text::{Line, Style, Tone, WIDTH_MIN, wrap};
 use handover_record::{Document, FigureMode, Ratio, Record};
 use std::cmp::Ordering;
 
-/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
-const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
 /// Maximum number of texts that are listed for one kind of warning.

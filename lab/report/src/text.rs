@@ -4,6 +4,9 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
+pub(crate) const WIDTH_MIN: usize = 24;
+
 /// Style of terminal output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {

@@ -9,11 +9,10 @@ pub const RULE_NAME: &str = "unsafe";
 /// Finds `unsafe` outside the listed files, and `unsafe` without a `SAFETY:` comment. Also finds
 /// listed modules that are public or contain no `unsafe`.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
     let mut found = Vec::new();
     let mut used: Vec<&Exemption> = Vec::new();
     for source in tree.sources() {
-        let entry = listed().find(|entry| entry.covers_path(source.path));
+        let entry = tree.lists.raw.iter().find(|entry| entry.covers_path(source.path));
         let lines: Vec<(usize, usize)> =
             words(&source.code, "unsafe").map(|offset| (offset, source.line_at(offset))).collect();
         match (entry, lines.first()) {
@@ -36,7 +35,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         found.extend(public_raw_modules(&source));
         found.extend(permissive_root(&source));
     }
-    for entry in listed().filter(|entry| !used.contains(entry)) {
+    for entry in tree.lists.raw.iter().filter(|entry| !used.contains(entry)) {
         found.push(tree.unneeded_entry(RULE_NAME, entry.path, "contains no `unsafe`"));
     }
     for entry in tree.lists.raw.iter().filter(|entry| !is_raw_path(entry.path)) {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::prerequisites::install_debian_packages;
 use super::programs;
@@ -167,20 +167,9 @@ impl LadderRun {
         let show = CommandLine::program(&self.binary)
             .args(["show", "--json", "--db"])
             .args([self.store_path()]);
-        let document: Document = serde_json::from_str(&show.capture_stdout()?)
+        let document: Value = serde_json::from_str(&show.capture_stdout()?)
             .context("cannot parse the output of `handover show --json`")?;
-        Ok(document.records.into_iter().map(|one| one.id).collect())
+        let records = document["records"].as_array().context("the run has no records")?;
+        Ok(records.iter().filter_map(|one| Some(one["id"].as_str()?.to_owned())).collect())
     }
-}
-
-/// Used fields of the output of `handover show --json`.
-#[derive(Deserialize)]
-struct Document {
-    records: Vec<Record>,
-}
-
-/// Figure of one contender in the output of `handover show --json`.
-#[derive(Deserialize)]
-struct Record {
-    id: String,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::prerequisites::install_components;
+use super::prerequisites::install_nightly_components;
 use super::programs::{LOW_PRIORITY_PREFIX, feature_args};
 use crate::context::TestContext;
 use crate::run::CommandLine;
@@ -22,25 +22,23 @@ const SOAK_MAX: Duration = Duration::from_secs(1800);
 const MIRI_SEEDS: u32 = 16;
 
 /// Crates of which Miri runs only some tests. Each has the options that select the tests, by
-/// default and with `--long`. Crates not listed run all tests. Excluded are tests that take minutes
-/// in Miri or need features that Miri lacks (signals, limits, timed sleeps in epoll); of sched,
-/// whose only `unsafe` prefetches memory, all but one module; of fiber, whose switch is assembly,
-/// all but the lists and locks below it.
-const MIRI_PARTS: [(&str, &str, &str); 6] = [
+/// default and with `--long`. Mechanisms not listed run all tests, services not listed none. Excluded
+/// are tests that take minutes in Miri or need features that Miri lacks (signals, limits, timed sleeps
+/// in epoll); of sched, whose only `unsafe` prefetches memory, all but one module; of fiber, whose
+/// switch is assembly, all but the lists and locks below it; of rpc, all but the decoders.
+const MIRI_PARTS: [(&str, &str, &str); 7] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
     ("handover-ring", "--lib --test it -- api:: chunks::", "--lib --tests"),
     ("handover-sched", "", "--test it -- drive_lanes::"),
     ("handover-timer", "--lib", "--lib --test it -- api::"),
     ("handover-event", "--lib", "--lib"),
+    ("handover-rpc", "", "--lib engine::"),
 ];
 
 /// Crates that also compile for systems other than Linux on x86_64.
 pub(super) const PORTABLE: [&str; 5] =
     ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
-
-/// Package and options for the tests of the RPC decoders. Miri runs them only with `--long`.
-const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
 /// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and are
 /// built separately: other crates' dependencies do not compile with a loom flag.
@@ -106,7 +104,7 @@ pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
 }
 
 /// Runs the tests of changed mechanisms under Miri. With `--only` or `--long`, tests all
-/// mechanisms. `--long` also runs the tests of [`MIRI_DECODERS`].
+/// mechanisms. `--long` also tests the services in [`MIRI_PARTS`].
 pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     let mut mechanisms = context.workspace.crates_below("mechanisms");
     if !(context.is_long || context.has_selected_steps) {
@@ -116,8 +114,14 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
             return Ok(());
         }
     }
-    let mechanisms: Vec<Crate> = mechanisms.into_iter().cloned().collect();
-    if let Err(why) = ensure_miri() {
+    let part = |one: &Crate| MIRI_PARTS.iter().find(|(name, ..)| *name == one.name);
+    if context.is_long {
+        let services = context.workspace.crates_below("services");
+        mechanisms.extend(services.into_iter().filter(|one| part(one).is_some()));
+    }
+    let crates: Vec<Crate> = mechanisms.into_iter().cloned().collect();
+    let has_miri = CommandLine::new("cargo +nightly miri --version");
+    if let Err(why) = install_nightly_components(&["miri", "rust-src"], has_miri) {
         context.record_skipped("miri", format!("{why:#}"));
         return Ok(());
     }
@@ -125,24 +129,18 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     if context.is_long {
         flags += &format!(" -Zmiri-many-seeds=0..{MIRI_SEEDS}");
     }
-    let part = |one: &Crate| MIRI_PARTS.iter().find(|(name, ..)| *name == one.name);
-    let whole: Vec<&Crate> = mechanisms.iter().filter(|one| part(one).is_none()).collect();
+    let whole: Vec<&Crate> = crates.iter().filter(|one| part(one).is_none()).collect();
     let mut runs: Vec<(Vec<&Crate>, &str)> = Vec::new();
     if !whole.is_empty() {
         runs.push((whole, "--lib --tests"));
     }
-    for one in &mechanisms {
+    for one in &crates {
         if let Some((_, each_time, long)) = part(one) {
             let tests = if context.is_long { long } else { each_time };
             if !tests.is_empty() {
                 runs.push((vec![one], tests));
             }
         }
-    }
-    if context.is_long {
-        let (decoders, tests) = MIRI_DECODERS;
-        let services = context.workspace.crates_below("services");
-        runs.push((services.into_iter().filter(|one| one.name == decoders).collect(), tests));
     }
     let mut passed = 0;
     for (crates, tests) in runs {
@@ -157,17 +155,6 @@ pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     }
     context.passed_count += passed;
     Ok(())
-}
-
-/// Installs Miri if it is missing; returns an error if it cannot be installed.
-fn ensure_miri() -> Result<()> {
-    let nightly = CommandLine::new("cargo +nightly --version").succeeds();
-    ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
-    install_components(
-        Some("nightly"),
-        &["miri", "rust-src"],
-        CommandLine::new("cargo +nightly miri --version"),
-    )
 }
 
 /// Runs every fuzz target for a minute.

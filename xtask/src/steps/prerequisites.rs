@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::context::TestContext;
 use crate::run::CommandLine;
@@ -61,6 +61,13 @@ pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
             ),
         }
     })
+}
+
+/// Installs components of the nightly toolchain, unless the command `check` succeeds. Returns an error without nightly.
+pub fn install_nightly_components(names: &[&str], check: CommandLine) -> Result<()> {
+    let nightly = CommandLine::new("cargo +nightly --version").succeeds();
+    ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
+    install_components(Some("nightly"), names, check)
 }
 
 /// Installs components of a Rust toolchain, unless the command `check` succeeds.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::prerequisites::install_components;
+use super::prerequisites::install_nightly_components;
 use crate::context::TestContext;
 use crate::run::CommandLine;
 
@@ -65,31 +65,22 @@ const ADDRESS_SANITIZER_SKIPPED: [&str; 7] = [
 
 /// Runs the tests of [`CRATES`] under ThreadSanitizer, then under AddressSanitizer.
 pub fn test_with_sanitizers(context: &mut TestContext) -> Result<()> {
-    if let Err(why) = ensure_std_sources() {
+    let has_sources = CommandLine::new("sh -c").args([HAS_STD_SOURCES]);
+    if let Err(why) = install_nightly_components(&["rust-src"], has_sources) {
         context.record_skipped("sanitizers", format!("{why:#}"));
         return Ok(());
     }
-    run_with_sanitizer(
-        context,
-        "thread",
-        &THREAD_SANITIZER_SKIPPED,
-        ("TSAN_OPTIONS", "allocator_may_return_null=1"),
-    )?;
-    run_with_sanitizer(
-        context,
-        "address",
-        &ADDRESS_SANITIZER_SKIPPED,
-        ("ASAN_OPTIONS", "allocator_may_return_null=1"),
-    )
+    run_with_sanitizer(context, "thread", &THREAD_SANITIZER_SKIPPED, "TSAN_OPTIONS")?;
+    run_with_sanitizer(context, "address", &ADDRESS_SANITIZER_SKIPPED, "ASAN_OPTIONS")
 }
 
-/// Runs the tests of [`CRATES`] under a sanitizer, except the tests `skipped`. The options are
+/// Runs the tests of [`CRATES`] under a sanitizer, except the tests `skipped`. The sanitizer's options are
 /// passed in the environment variable `variable`.
 fn run_with_sanitizer(
     context: &mut TestContext,
     sanitizer: &str,
     skipped: &[&str],
-    (variable, options): (&str, &str),
+    variable: &str,
 ) -> Result<()> {
     let flags = format!("-Zsanitizer={sanitizer} --cfg handover_sanitizer=\"{sanitizer}\"");
     let mut run =
@@ -107,7 +98,7 @@ fn run_with_sanitizer(
     }
     let passed = run
         .env("RUSTFLAGS", &flags)
-        .env(variable, options)
+        .env(variable, "allocator_may_return_null=1")
         // Symbolising the frames of an expected panic takes seconds in these programs.
         .env("RUST_BACKTRACE", "0")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -117,14 +108,6 @@ fn run_with_sanitizer(
     ensure!(passed > 0, "no test ran with the {sanitizer} sanitizer");
     context.passed_count += passed;
     Ok(())
-}
-
-/// Installs the standard library's sources for nightly if they are missing.
-fn ensure_std_sources() -> Result<()> {
-    let nightly = CommandLine::new("cargo +nightly --version").succeeds();
-    ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
-    let has_sources = CommandLine::new("sh -c").args([HAS_STD_SOURCES]);
-    install_components(Some("nightly"), &["rust-src"], has_sources)
 }
 
 /// Shell command that succeeds if the sources of nightly's standard library are installed.

@@ -28,8 +28,8 @@ pub extern "C" fn handover_version() -> u32 {
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_strerror(status: i32) -> *const c_char {
-    let status = usize::try_from(status).ok().and_then(|at| handover_status::ALL.get(at));
-    status.map_or(c"unknown status", |status| status.text()).as_ptr()
+    let status = usize::try_from(status).ok().and_then(|at| handover_status::TEXTS.get(at));
+    status.map_or(c"unknown status", |(_, text)| text).as_ptr()
 }
 
 /// Returns the detailed message of the last error of this thread: with the argument, the value and the reason; an

@@ -4,7 +4,7 @@
 use crate::app::{PlanOptions, ResultOptions};
 use crate::commands::pool::pool_runs;
 use crate::commands::{run, stored, sweep};
-use crate::exit::Interrupted;
+use crate::exit::check_interrupt;
 use anyhow::{Context, bail};
 use clap::Args;
 use handover_base::topology::Placement;
@@ -14,7 +14,6 @@ use handover_store::{ImportError, Store};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Arguments of `handover bench`.
@@ -62,10 +61,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             command.stdout(Stdio::from(printed.try_clone()?));
         }
         let status = child::run(&mut command, &interrupted)?;
-        // Relaxed: the flag publishes no other data.
-        if interrupted.load(Ordering::Relaxed) {
-            return Err(Interrupted.into());
-        }
+        check_interrupt(&interrupted)?;
         let failed =
             || format!("cargo bench --bench {target} failed with {status}", target = args.bench);
         if args.list {

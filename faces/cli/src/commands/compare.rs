@@ -1,9 +1,9 @@
 //! `handover compare`: figures that became better or worse between two sets of runs.
 
-use crate::app::StoreOption;
+use crate::app::{StoreOption, TableOptions};
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::stored;
-use crate::exit::{self, Interrupted, to_usage_error};
+use crate::exit::{self, check_interrupt, to_usage_error};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Maximum number of bytes read from the standard output of a build.
 const OUTPUT_BYTES_MAX: u64 = 1 << 28;
@@ -64,14 +64,8 @@ pub struct CompareArgs {
     /// Exit with 1 also if any figure has no verdict
     #[arg(long)]
     strict: bool,
-    /// Show a row for every contender
-    #[arg(long)]
-    all: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    db: StoreOption,
+    table: TableOptions,
 }
 
 /// Parses a share, written as a percentage or a plain number.
@@ -93,19 +87,19 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         [old, new] => measure_alternately(args, old, new)?,
         _ => (load_sides(args)?, Ok(())),
     };
-    let rules = Rules { threshold: args.threshold, all: args.all };
+    let rules = Rules { threshold: args.threshold, all: args.table.all };
     let mut comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
     if has_single_build_side(&args.ab)? {
         comparison.notes.push(SINGLE_BUILD_NOTE.to_string());
     }
-    if args.json {
+    if args.table.json {
         serde_json::to_writer(&mut *out, &comparison).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         let drawn = compare::render_comparison(
             &comparison,
             console::output_width(),
-            console::output_style(args.all),
+            console::output_style(args.table.all),
         );
         out.write_all(drawn.as_bytes())?;
     }
@@ -157,9 +151,7 @@ pub(super) fn compare_with_copy(
         name: None,
         threshold: Rules::default().threshold,
         strict: false,
-        all: false,
-        json: false,
-        db: StoreOption { db: None },
+        table: TableOptions { all: false, json: false, db: StoreOption { db: None } },
     };
     let [own, copy] = [own, copy].map(|it| it.display().to_string());
     let ([(_, a), (_, b)], _) = measure_alternately(&args, &own, &copy)?;
@@ -174,8 +166,8 @@ fn load_sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
         (Some(a), []) => {
-            let baseline = (a.clone(), load_side(a, &args.db, &mut None)?);
-            let last = load_last_group(a, &stored::open_existing(&args.db)?)?;
+            let baseline = (a.clone(), load_side(a, &args.table.db, &mut None)?);
+            let last = load_last_group(a, &stored::open_existing(&args.table.db)?)?;
             return Ok([baseline, last]);
         }
         (None, [a, b]) => (a, b.as_str()),
@@ -193,7 +185,7 @@ fn load_sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     };
     let mut store = None;
     let mut of = |words: &str| -> anyhow::Result<NamedSide> {
-        Ok((words.to_string(), load_side(words, &args.db, &mut store)?))
+        Ok((words.to_string(), load_side(words, &args.table.db, &mut store)?))
     };
     Ok([of(a)?, of(b)?])
 }
@@ -212,7 +204,7 @@ fn load_last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     if let Some(name) = last.tags.first() {
         return Ok((
             name.clone(),
-            load_runs(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
+            stored::load_runs(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
         ));
     }
     let mut group: Vec<Document> = Vec::new();
@@ -245,11 +237,6 @@ fn are_consecutive_repeats(earlier: &str, later: &str) -> bool {
     }
 }
 
-/// Loads the runs with these ids.
-fn load_runs(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
-    ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
-}
-
 /// Loads the runs of a side from a comma-separated list of names, runs and files. Opens the store
 /// only if needed.
 fn load_side(
@@ -274,7 +261,7 @@ fn load_side(
                 *store = Some(stored::open_existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            load_runs(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
+            stored::load_runs(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {
@@ -304,9 +291,9 @@ fn measure_alternately(
         )));
     }
     let mut keep = match &args.name {
-        Some(_) => {
-            Some(Store::open(stored::writable_store_path(&args.db)?).map_err(exit::store_error)?)
-        }
+        Some(_) => Some(
+            Store::open(stored::writable_store_path(&args.table.db)?).map_err(exit::store_error)?,
+        ),
         None => None,
     };
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
@@ -381,7 +368,7 @@ fn run_build(
     let mut stderr_file = tempfile::tempfile_in(folder)?;
     let mut command = Command::new(build);
     command.args(["run", "--json", "--no-report", "--db"]).arg(folder.join("results.db"));
-    if !args.all {
+    if !args.table.all {
         command.arg("--no-peers");
     }
     if let Some(time) = &args.time {
@@ -391,10 +378,7 @@ fn run_build(
     let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
     let status =
         child::run(command.stdout(file(&stdout_file)?).stderr(file(&stderr_file)?), interrupted)?;
-    // Relaxed: the flag publishes no other data.
-    if interrupted.load(Ordering::Relaxed) {
-        return Err(Interrupted.into());
-    }
+    check_interrupt(interrupted)?;
     // Two versions may not be able to read each other's store.
     let _ = std::fs::remove_file(folder.join("results.db"));
     stdout_file.rewind()?;

@@ -1,6 +1,6 @@
 //! `handover fleet`: the nodes of a fleet, compared figure by figure.
 
-use crate::app::StoreOption;
+use crate::app::TableOptions;
 use crate::commands::compare::parse_share;
 use crate::commands::run::check_writable;
 use crate::commands::stored;
@@ -41,31 +41,26 @@ pub struct FleetArgs {
     /// SVG file for a chart with one dot for each node
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Show a row for every contender
-    #[arg(long)]
-    all: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    db: StoreOption,
+    table: TableOptions,
 }
 
 pub fn fleet(args: &FleetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(svg) = &args.svg {
         check_writable(svg, "--svg")?;
     }
-    let store = stored::open_existing(&args.db)?;
+    let store = stored::open_existing(&args.table.db)?;
     let name = match &args.run {
         Some(selector) => fleet_name(&store, selector)?,
         None => last_fleet(&store)?,
     };
-    let fleet = load_fleet(&store, &name, Rules { threshold: args.threshold, all: args.all })?;
+    let fleet =
+        load_fleet(&store, &name, Rules { threshold: args.threshold, all: args.table.all })?;
     if let Some(svg) = &args.svg {
         files::replace_file(svg, fleet.chart().to_standalone_svg())
             .with_context(|| format!("cannot write the chart {path}", path = svg.display()))?;
     }
-    print(&fleet, args.json, args.all, out)
+    print(&fleet, args.table.json, args.table.all, out)
 }
 
 /// Prints a fleet as a table or as JSON.

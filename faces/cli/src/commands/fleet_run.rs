@@ -8,7 +8,7 @@
 
 use crate::app::{ResultOptions, RunArgs};
 use crate::commands::{fleet, run, stored};
-use crate::exit::{self, ChildExit, Interrupted, to_usage_error};
+use crate::exit::{self, ChildExit, check_interrupt, to_usage_error};
 use anyhow::{Context, bail, ensure};
 use handover_classic::ranks::{Rank, is_rank_variable};
 use handover_harness::{DATE_OUT_OF_RANGE, Lab, ScratchFolder, unix_ns};
@@ -467,18 +467,15 @@ fn gather_fleet(
         lost = gatherer.lost_ranks();
         let failures = gatherer.failures();
         let (name, nodes_count) = (gatherer.fleet.clone(), gatherer.stored_count);
-        show(args, &store, &name, nodes_count, out)?;
-        // Relaxed: the flag publishes no other data.
-        if interrupted.load(Ordering::Relaxed) {
-            return Err(Interrupted.into());
-        }
-        match failures.len() {
+        let shown = show(args, &store, &name, nodes_count, out);
+        let measured = check_interrupt(interrupted).and_then(|()| match failures.len() {
             0 => Ok(()),
             count => {
                 let failures = failures.join("; ");
                 bail!("{count} of {ranks_count} nodes failed: {failures}")
             }
-        }
+        });
+        exit::join_results(measured, shown)
     });
     let can_finalise = lost.is_empty();
     let others = (1..ranks_count).filter(|rank| !lost.contains(rank)).collect();

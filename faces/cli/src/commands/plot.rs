@@ -10,7 +10,7 @@ use handover_program::console;
 use handover_report::compare::Rules;
 use handover_report::svg::Chart;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Draw a sweep as SVG and PNG: medians with intervals, and rates with the fitted Universal
 /// Scalability Law. Of a fleet, draw a dot for each node.
@@ -107,7 +107,6 @@ fn write_charts(name: &str, chart: &Chart, out: &mut dyn Write) -> anyhow::Resul
 
 /// Writes a chart file and prints its name.
 fn write_chart(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
-    let path = PathBuf::from(name);
-    std::fs::write(&path, bytes).with_context(|| format!("cannot write the chart {name}"))?;
+    std::fs::write(name, bytes).with_context(|| format!("cannot write the chart {name}"))?;
     Ok(writeln!(out, "{name}")?)
 }

@@ -106,7 +106,7 @@ fn merged_warnings(alike: &[&Record]) -> Vec<Warning> {
 }
 
 /// Returns the median of the values; `None` if there are none.
-fn median_if_any(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(super) fn median_if_any(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     (!values.is_empty()).then(|| stats::median(&values))
 }

@@ -2,7 +2,7 @@
 
 mod classics;
 
-use super::{compare, run};
+use super::{align_columns, compare, run};
 use crate::app::{StoreOption, parse_duration};
 use crate::commands::stored;
 use crate::exit;
@@ -111,7 +111,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         run::ProgressDisplay { is_quiet: args.json, is_plain: false, swept_argument: None };
     let began = Instant::now();
     let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
-    let copied = match measured.is_interrupted() {
+    let copied = match measured.is_interrupted {
         true => None,
         false => Some(compare_with_identical_build(args.profile)),
     };
@@ -226,26 +226,4 @@ fn format_table(proofs: &[Proof], is_judged: bool) -> String {
         ]);
     }
     align_columns(&lines, &[0])
-}
-
-/// Aligns the cells of lines in columns. The columns `left` and the last one are flush left, the
-/// others flush right.
-fn align_columns<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for line in lines {
-        let mut row = String::new();
-        for (column, cell) in line.iter().enumerate() {
-            let pad = " ".repeat(widths[column] - cell.chars().count());
-            let gap = if column == 0 { "" } else { "  " };
-            match left.contains(&column) || column == N - 1 {
-                true => row += &format!("{gap}{cell}{pad}"),
-                false => row += &format!("{gap}{pad}{cell}"),
-            }
-        }
-        text += row.trim_end();
-        text.push('\n');
-    }
-    text
 }

@@ -101,11 +101,10 @@ fn measure_repeatedly(
         }
     }
     runs.sort_by_key(|it| it.run.started_unix_ns);
-    if let Some(pooled) = pool_runs(&runs) {
-        let note = handover_suite::peers_not_built();
-        show(&pooled, Some(store.path()), options, page, note, out)?;
-    }
-    ended
+    let note = handover_suite::peers_not_built();
+    let shown = pool_runs(&runs)
+        .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out));
+    exit::join_results(ended, shown)
 }
 
 /// Runs this program `--repeat` times, each time with another `--nth`. Returns an error if a
@@ -153,7 +152,7 @@ pub(crate) struct MeasuredRun {
     pub store: Option<PathBuf>,
     /// Error of the store, if some results could not be stored.
     store_error: Option<StoreError>,
-    is_interrupted: bool,
+    pub is_interrupted: bool,
     /// Number of benchmarks that could not be measured.
     faults_count: usize,
 }
@@ -237,10 +236,6 @@ fn print_time_limit(lab: &Lab) {
 }
 
 impl MeasuredRun {
-    pub fn is_interrupted(&self) -> bool {
-        self.is_interrupted
-    }
-
     /// Returns the most important error of the run. The order is the store, the output (`shown`),
     /// an interrupt, and failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
@@ -380,7 +375,7 @@ pub(super) fn show(
 }
 
 /// Observer of a run that stores its records and shows its progress.
-struct RunWatcher {
+struct RunWatcher<'a> {
     store: Store,
     /// Id of the run.
     run_id: String,
@@ -391,24 +386,20 @@ struct RunWatcher {
     has_missed_records: bool,
     /// Live view; `None` if the progress is shown otherwise.
     live: Option<Live>,
-    /// `true` to print nothing if there is no live view.
-    is_quiet: bool,
-    /// Name of the argument that a sweep varies; `None` in other runs.
-    swept_argument: Option<String>,
+    display: ProgressDisplay<'a>,
     /// Benchmarks whose first log line was printed.
     measured_ids: BTreeSet<String>,
 }
 
-impl RunWatcher {
-    fn new(store: Store, run_id: &str, display: ProgressDisplay<'_>) -> RunWatcher {
+impl<'a> RunWatcher<'a> {
+    fn new(store: Store, run_id: &str, display: ProgressDisplay<'a>) -> RunWatcher<'a> {
         RunWatcher {
             store,
             run_id: run_id.to_string(),
             store_error: None,
             has_missed_records: false,
             live: None,
-            is_quiet: display.is_quiet,
-            swept_argument: display.swept_argument.map(str::to_string),
+            display,
             measured_ids: BTreeSet::new(),
         }
     }
@@ -426,7 +417,7 @@ impl RunWatcher {
     fn log_line(&mut self, records: &[Record]) -> String {
         let Some(first) = records.first() else { return String::new() };
         let argument =
-            self.swept_argument.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
+            self.display.swept_argument.and_then(|name| Some((name, first.args.get(name)?)));
         let argument =
             argument.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
         let id = format!("{}{argument}", first.spec);
@@ -435,7 +426,7 @@ impl RunWatcher {
     }
 }
 
-impl RunObserver for RunWatcher {
+impl RunObserver for RunWatcher<'_> {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
             live.start_visit(visit, group);
@@ -462,7 +453,7 @@ impl RunObserver for RunWatcher {
         let line = self.log_line(records);
         match &mut self.live {
             Some(live) => live.show_records(records),
-            None if !self.is_quiet && !records.is_empty() => console::print_error(line),
+            None if !self.display.is_quiet && !records.is_empty() => console::print_error(line),
             None => {}
         }
         // A run continues without its store: the figures are still worth showing.

@@ -1,6 +1,7 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{ExportArgs, ImportArgs, ReportArgs, RunsArgs, ShowArgs, StoreOption};
+use crate::commands::align_columns;
 use crate::commands::pool::pool_runs;
 use crate::exit::{self, to_usage_error};
 use handover_program::console::{self, escape_control_characters};
@@ -96,8 +97,7 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
     for selector in selectors {
         let ids = store.matching_ids(selector).map_err(usage_error)?;
         let ids: Vec<String> = ids.into_iter().filter(|id| seen.insert(id.clone())).collect();
-        let documents: Result<Vec<Document>, _> = ids.iter().map(|id| store.load_run(id)).collect();
-        let Some(pooled) = pool_runs(&documents.map_err(usage_error)?) else { continue };
+        let Some(pooled) = pool_runs(&load_runs(store, &ids)?) else { continue };
         let mut run = NamedRun::from(pooled);
         if !store.ids_with_tag(selector)?.is_empty() {
             run.name = match ids.len() {
@@ -112,7 +112,11 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
 
 /// Loads the selected runs, without duplicates. A name selects all runs that have it.
 pub(super) fn load_selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
-    let ids = store.all_matching_ids(runs).map_err(usage_error)?;
+    load_runs(store, &store.all_matching_ids(runs).map_err(usage_error)?)
+}
+
+/// Loads the runs with these ids.
+pub(super) fn load_runs(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
@@ -167,16 +171,7 @@ fn runs_table(rows: &[RunRow]) -> String {
     let mut cells =
         vec![["run", "began", "profile", "figures", "host", "names", "command"].map(String::from)];
     cells.extend(rows.iter().map(run_cells));
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..cells[0].len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut table = String::new();
-    for row in &cells {
-        let line: String =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        table.push_str(line.trim_end());
-        table.push('\n');
-    }
-    table
+    align_columns(&cells, &[0, 1, 2, 3, 4, 5])
 }
 
 /// Returns the cells of a run's row. They are id, time of its start, profile, number of figures,

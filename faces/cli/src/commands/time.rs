@@ -1,6 +1,7 @@
 //! `handover time`: the times of whole commands, each run once a round, in random order.
 
-use crate::exit::{Interrupted, to_usage_error};
+use super::align_columns;
+use crate::exit::{check_interrupt, to_usage_error};
 use anyhow::{Context, bail};
 use clap::Args;
 use handover_base::random::SplitMix64;
@@ -12,7 +13,7 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Arguments of `handover time`.
@@ -107,12 +108,6 @@ fn run_preparation(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns an error if this process was interrupted.
-fn check_interrupt(interrupted: &AtomicBool) -> anyhow::Result<()> {
-    // Relaxed: the flag publishes no other data.
-    if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
-}
-
 impl TimedCommand {
     fn new(words: Vec<OsString>) -> TimedCommand {
         TimedCommand { words, wall_ns: vec![], user_ns: vec![], system_ns: vec![] }
@@ -188,16 +183,7 @@ fn print_table(
             command.line(),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut table = String::new();
-    for row in &rows {
-        for (cell, width) in row[..head.len() - 1].iter().zip(&widths) {
-            table.push_str(&format!("{cell:>width$}  "));
-        }
-        table.push_str(&row[head.len() - 1]);
-        table.push('\n');
-    }
+    let table = align_columns(&rows, &[]);
     out.write_all(console::cut_tables(&table, console::cut_width()).as_bytes())?;
     for (command, ratio) in commands.iter().zip(ratios).skip(1) {
         let Some((low, high)) = ratio.interval else {

@@ -357,18 +357,9 @@ impl LadderView {
         if let Some(axis) = axis {
             self.draw_axis(Rect { y: area.y - 1, height: 1, ..axis }, buffer);
         }
-        let mut end = area.right() - columns.iter().sum::<u16>();
-        for (heading, columns) in FIGURE_HEADINGS.into_iter().zip(columns) {
-            end += columns;
-            let shown = self.in_charset(heading);
-            let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
-            put_text(
-                buffer,
-                Rect { x: end - width, y: area.y - 1, width, height: 1 },
-                &shown,
-                FAINT_STYLE,
-            );
-        }
+        let line = |y: u16| Rect { y, height: 1, ..area };
+        let headings = FIGURE_HEADINGS.map(|heading| (heading, FAINT_STYLE));
+        self.draw_columns(headings, columns, line(area.y - 1), buffer);
         let height = usize::from(area.height);
         let first = self.current_row().unwrap_or(0).saturating_sub(height / 2);
         let first = first.min(self.rungs.len().saturating_sub(height));
@@ -381,26 +372,38 @@ impl LadderView {
                 (None, false) => FAINT_STYLE,
             };
             let mark = if is_current { self.characters.current } else { " " };
-            let label = Rect { y: row, width: label_columns - 1, height: 1, ..area };
+            let label = Rect { width: label_columns - 1, ..line(row) };
             put_text(buffer, label, &format!("{mark} {}", rung.label), style);
             let Some(figure) = &rung.figure else { continue };
             if let (Some(axis), Unit::Ns) = (axis, figure.unit) {
                 self.draw_figure(figure, Rect { y: row, height: 1, ..axis }, buffer);
             }
             let short = &figure.texts;
-            let texts = [&short.figure, &short.interval, &short.by_floor, &short.warnings];
-            let mut end = area.right() - columns.iter().sum::<u16>();
-            for ((text, columns), style) in texts.into_iter().zip(columns).zip([
-                STRONG_STYLE,
-                FAINT_STYLE,
-                NORMAL_STYLE,
-                WARNING_STYLE,
-            ]) {
-                end += columns;
-                let shown = self.in_charset(text);
-                let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
-                put_text(buffer, Rect { x: end - width, y: row, width, height: 1 }, &shown, style);
-            }
+            let cells = [
+                (&*short.figure, STRONG_STYLE),
+                (&*short.interval, FAINT_STYLE),
+                (&*short.by_floor, NORMAL_STYLE),
+                (&*short.warnings, WARNING_STYLE),
+            ];
+            self.draw_columns(cells, columns, line(row), buffer);
+        }
+    }
+
+    /// Draws the cells of the columns for a figure flush right into a line, of which they take the right end.
+    /// `columns` are their widths; those of width 0 are not drawn.
+    fn draw_columns(
+        &self,
+        cells: [(&str, Style); 4],
+        columns: [u16; 4],
+        line: Rect,
+        buffer: &mut Buffer,
+    ) {
+        let mut end = line.right() - columns.iter().sum::<u16>();
+        for ((text, style), columns) in cells.into_iter().zip(columns) {
+            end += columns;
+            let shown = self.in_charset(text);
+            let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
+            put_text(buffer, Rect { x: end - width, width, ..line }, &shown, style);
         }
     }
 

@@ -2,20 +2,16 @@
 
 use super::{
     Comparison, P_CORRECTED_MAX, P_UNCORRECTED_MAX, Row, Side, Statistic, Verdict, detectable_line,
-    format_processes, resolution_line,
+    resolution_line,
 };
 use crate::columns::{self, Column};
 use crate::format;
 use crate::table::render;
-use crate::text::{Line, Style, Tone, wrap};
+use crate::text::{Line, Style, Tone, WIDTH_MIN, wrap};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
-const WIDTH_MIN: usize = 24;
 /// Minimum width of the column of ids. Otherwise the column takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
-/// Maximum number of figures that a list below the table names; the others are counted.
-const NAMES_MAX: usize = 4;
 
 /// Renders the comparison as a table of at most `width` columns, with its resolution below.
 pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) -> String {
@@ -46,7 +42,7 @@ pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) ->
 /// Returns the line that describes a side: its name, number of processes, builds and hosts.
 fn head(letter: &str, side: &Side) -> String {
     let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let (name, processes) = (&side.name, format_processes(side.runs.len()));
+    let (name, processes) = (&side.name, format::counted(side.runs.len(), "process"));
     let mut line = format!("{letter}: {name}, {processes}");
     for part in [list(&side.builds), list(&side.hosts)] {
         if !part.is_empty() {
@@ -151,10 +147,7 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
         .into_iter()
         .map(|(processes_count, mut ids)| {
             ids.dedup();
-            let more = ids.len().saturating_sub(NAMES_MAX);
-            ids.truncate(NAMES_MAX);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{processes_count} for {ids}{more}", ids = ids.join(", "))
+            format!("{processes_count} for {}", format::listed(&ids))
         })
         .collect();
     if parts.is_empty() {
@@ -204,12 +197,8 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {
-            let names = only.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
-            let more = match only.len().saturating_sub(NAMES_MAX) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            add(&format!("Only side {letter} has the figures {names}{more}."), Tone::Faint);
+            let names = format::listed(only);
+            add(&format!("Only side {letter} has the figures {names}."), Tone::Faint);
         }
     }
     let threshold = format::share(comparison.threshold);

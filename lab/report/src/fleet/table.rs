@@ -1,16 +1,14 @@
 //! Table of a fleet for a terminal.
 
-use super::{ApartNode, Fleet, NodeFinding, P_CORRECTED_MAX, Row, counted, signed_share};
+use super::{ApartNode, Fleet, NodeFinding, P_CORRECTED_MAX, Row, signed_share};
 use crate::columns::{self, Column};
 use crate::format;
 use crate::model::format_utc;
 use crate::table::render;
-use crate::text::{Line, Style, Tone, wrap};
+use crate::text::{Line, Style, Tone, WIDTH_MIN, wrap};
 use handover_record::FindingLevel;
 use std::collections::BTreeSet;
 
-/// Minimum width of the layout in columns. In narrower terminals, lines are cut.
-const WIDTH_MIN: usize = 24;
 /// Minimum width of the column of ids. Otherwise the column takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
 /// Maximum number of nodes that are listed; the others are counted.
@@ -40,8 +38,8 @@ impl Fleet {
             self.push_apart_node(node, laid_out, &mut lines);
         }
         if let Some(more @ 1..) = self.apart.len().checked_sub(NODES_LISTED_MAX) {
-            let more_nodes = counted(more, "node", "more:");
-            let text = format!("{more_nodes} not listed; --json lists all.");
+            let more_nodes = format::counted(more, "node");
+            let text = format!("{more_nodes} more: not listed; --json lists all.");
             lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         }
         let whys: BTreeSet<&str> =
@@ -61,7 +59,7 @@ impl Fleet {
         format!(
             "{}: {}, {}, {}, {}",
             self.name,
-            counted(self.nodes.len(), "node", ""),
+            format::counted(self.nodes.len(), "node"),
             self.profile,
             format_utc(began),
             builds.first().copied().unwrap_or_default()
@@ -118,7 +116,7 @@ impl Fleet {
                 .collect();
             let word = if is_slower { "slower" } else { "faster" };
             (!names.is_empty())
-                .then(|| format!("{word} in {figures}", figures = super::listed(&names)))
+                .then(|| format!("{word} in {figures}", figures = format::listed(&names)))
         };
         let sides: Vec<String> = [side(true), side(false)].into_iter().flatten().collect();
         let is_slower = apart.figures.first().is_some_and(|it| it.ratio > 1.0);

@@ -4,9 +4,10 @@
 //! A pair that does not must have a documented reason, or the machine itself differs by as much
 //! between the rounds, in which both sides are measured in turn.
 
-use super::{ProveArgs, align_columns};
-use crate::commands::run;
-use crate::exit::{self, Interrupted};
+use super::ProveArgs;
+use crate::commands::pool::median_if_any;
+use crate::commands::{align_columns, run};
+use crate::exit::{self, check_interrupt};
 use anyhow::{Context, bail, ensure};
 use handover_base::units::format_ns;
 use handover_harness::{Lab, Plan, Profile};
@@ -15,7 +16,7 @@ use handover_record::Record;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Maximum deviation of a ratio from 1 that needs no reason.
@@ -51,8 +52,10 @@ struct FigurePair {
     figure: &'static str,
     /// Function that reads the figure, in ns, from the program's output.
     read: ReadNs,
-    /// Figure of the suite.
-    suite: SuiteFigure,
+    /// Id of the suite's benchmark or part.
+    id: &'static str,
+    /// Contender of the suite.
+    contender: &'static str,
     /// Known reason why the ratio is not 1; empty if it must be 1.
     why: &'static str,
 }
@@ -61,31 +64,15 @@ struct FigurePair {
 /// figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// Figure of the suite: id of a benchmark or part, and contender.
-#[derive(Clone, Copy)]
-struct SuiteFigure {
-    /// Id of the benchmark or part.
-    id: &'static str,
-    contender: &'static str,
-}
-
-const fn suite_figure(id: &'static str, contender: &'static str) -> SuiteFigure {
-    SuiteFigure { id, contender }
-}
-
-/// Creates a pair for a program that prints only one figure.
-const fn only_figure(read: ReadNs, suite: SuiteFigure, why: &'static str) -> FigurePair {
-    named_figure("", read, suite, why)
-}
-
-/// Creates a pair for one of several figures that a program prints.
-const fn named_figure(
+/// Creates a pair of the figure that `read` finds in a program's output and the suite's figure `id` of `contender`.
+const fn pair(
     figure: &'static str,
     read: ReadNs,
-    suite: SuiteFigure,
+    id: &'static str,
+    contender: &'static str,
     why: &'static str,
 ) -> FigurePair {
-    FigurePair { figure, read, suite, why }
+    FigurePair { figure, read, id, contender, why }
 }
 
 /// Reason why the figure of the program `sched` differs.
@@ -103,183 +90,110 @@ const MESSAGES_REASON: &str = "one connection with 10,000 messages of 3 to 10 le
 static PROGRAMS: &[ClassicProgram] = &[
     ClassicProgram {
         line: "margo-p2p-latency -n sm:// -i 200000",
-        pairs: &[only_figure(latency_ns, suite_figure("rpc/noop", "handover"), "")],
+        pairs: &[pair("", latency_ns, "rpc/noop", "handover", "")],
     },
     ClassicProgram {
         line: "margo-p2p-latency -n tcp:// -t 0,0 -i 20000",
-        pairs: &[only_figure(latency_ns, suite_figure("rpc/tcp-spin", "handover"), "")],
+        pairs: &[pair("", latency_ns, "rpc/tcp-spin", "handover", "")],
     },
     ClassicProgram {
         // As many calls as in a round of the suite: where a processor polls before it halts, as in many virtual
         // machines, it adapts to the sleeps of the past, and later calls may take half as long again.
         line: "margo-p2p-latency -n tcp:// --config {\"spin_ns_max\":0} -i 200 -w 10",
-        pairs: &[only_figure(latency_ns, suite_figure("rpc/tcp", "handover"), "")],
+        pairs: &[pair("", latency_ns, "rpc/tcp", "handover", "")],
     },
     ClassicProgram {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 536870912 -D 1",
         pairs: &[
-            named_figure("PULL", transfer_ns, suite_figure("bulk/pull", "handover"), ""),
-            named_figure("PUSH", transfer_ns, suite_figure("bulk/push", "handover"), ""),
+            pair("PULL", transfer_ns, "bulk/pull", "handover", ""),
+            pair("PUSH", transfer_ns, "bulk/push", "handover", ""),
         ],
     },
     ClassicProgram {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 536870912 -D 1 --memory plain",
         pairs: &[
-            named_figure(
-                "PULL",
-                transfer_ns,
-                suite_figure("bulk/plain-pull", "handover"),
-                WARM_UP_REASON,
-            ),
-            named_figure(
-                "PUSH",
-                transfer_ns,
-                suite_figure("bulk/plain-push", "handover"),
-                WARM_UP_REASON,
-            ),
+            pair("PULL", transfer_ns, "bulk/plain-pull", "handover", WARM_UP_REASON),
+            pair("PUSH", transfer_ns, "bulk/plain-push", "handover", WARM_UP_REASON),
         ],
     },
     ClassicProgram {
         line: "margo-p2p-bw -n tcp:// -x 65536 -X 536870912 -D 1",
         pairs: &[
-            named_figure("PULL", transfer_ns, suite_figure("bulk/tcp-pull", "handover"), ""),
-            named_figure("PUSH", transfer_ns, suite_figure("bulk/tcp-push", "handover"), ""),
+            pair("PULL", transfer_ns, "bulk/tcp-pull", "handover", ""),
+            pair("PUSH", transfer_ns, "bulk/tcp-push", "handover", ""),
         ],
     },
     ClassicProgram {
         line: "hello1 -l --seconds 1",
-        pairs: &[only_figure(message_ns, suite_figure("event/call", "handover-hello"), "")],
+        pairs: &[pair("", message_ns, "event/call", "handover-hello", "")],
     },
     ClassicProgram {
         line: "hello3 -l --seconds 1 --place near",
-        pairs: &[only_figure(round_trip_ns, suite_figure("event/round-trip", "handover"), "")],
+        pairs: &[pair("", round_trip_ns, "event/round-trip", "handover", "")],
     },
     ClassicProgram {
         line: "hello4 -l --seconds 1 --place near 10",
-        pairs: &[only_figure(round_trip_ns, suite_figure("event/serve", "handover"), "")],
+        pairs: &[pair("", round_trip_ns, "event/serve", "handover", "")],
     },
-    ClassicProgram {
-        line: "trylock -t 20",
-        pairs: &[only_figure(try_ns, suite_figure("lock/busy", "sem"), "")],
-    },
+    ClassicProgram { line: "trylock -t 20", pairs: &[pair("", try_ns, "lock/busy", "sem", "")] },
     ClassicProgram {
         line: "notify -n 2000",
         pairs: &[
-            named_figure(
-                "sender",
-                side_ns,
-                suite_figure("notify/busy/sender", "eventfd"),
-                CONTENTION_REASON,
-            ),
-            named_figure(
-                "receiver",
-                side_ns,
-                suite_figure("notify/busy/receiver", "eventfd"),
-                COALESCING_REASON,
-            ),
+            pair("sender", side_ns, "notify/busy/sender", "eventfd", CONTENTION_REASON),
+            pair("receiver", side_ns, "notify/busy/receiver", "eventfd", COALESCING_REASON),
         ],
     },
     ClassicProgram {
         line: "sched --stamp none --seconds 1 -b 10T -q 1000 -i 0 -- -alg rr -flowsets 1:1500:16",
-        pairs: &[only_figure(
-            packet_ns,
-            suite_figure("sched/client-arbiter-client", "drr"),
-            LINK_REASON,
-        )],
+        pairs: &[pair("", packet_ns, "sched/client-arbiter-client", "drr", LINK_REASON)],
     },
     ClassicProgram {
         line: "calls -m 25 --calls 100000 --runs 1",
         pairs: &[
-            named_figure(
-                "(function in the same source file)",
-                c_call_ns,
-                suite_figure("call/same-file", "c"),
-                "",
-            ),
-            named_figure(
-                "(function in a dynamic library)",
-                c_call_ns,
-                suite_figure("call/plt", "c"),
-                "",
-            ),
-            named_figure(
-                "with two probes, off",
-                probed_call_ns,
-                suite_figure("probe/off/span", "handover"),
-                "",
-            ),
-            named_figure(
+            pair("(function in the same source file)", c_call_ns, "call/same-file", "c", ""),
+            pair("(function in a dynamic library)", c_call_ns, "call/plt", "c", ""),
+            pair("with two probes, off", probed_call_ns, "probe/off/span", "handover", ""),
+            pair(
                 "with two probes, recorded in memory",
                 probed_call_ns,
-                suite_figure("probe/recorded", "handover"),
+                "probe/recorded",
+                "handover",
                 "",
             ),
         ],
     },
     ClassicProgram {
         line: "evh_perf -c -i 10 --count 10000 -p PORT",
-        pairs: &[only_figure(
-            echo_ns,
-            suite_figure("net/load/message", "handover"),
-            MESSAGES_REASON,
-        )],
+        pairs: &[pair("", echo_ns, "net/load/message", "handover", MESSAGES_REASON)],
     },
     ClassicProgram {
         line: "abt-eventual-bench -d 1 -i 1 -n 100",
-        pairs: &[only_figure(loop_ns, suite_figure("fiber/loops", "handover"), "")],
+        pairs: &[pair("", loop_ns, "fiber/loops", "handover", "")],
     },
     ClassicProgram {
         line: "node-microbench -m 5",
         pairs: &[
-            named_figure(
-                "fn_call_cross_object",
-                operation_ns,
-                suite_figure("call/other-object", "c"),
-                "",
-            ),
-            named_figure(
-                "gettimeofday",
-                operation_ns,
-                suite_figure("clock/gettimeofday", "libc"),
-                "",
-            ),
-            named_figure(
-                "clock_gettime(REALTIME)",
-                operation_ns,
-                suite_figure("clock/realtime", "libc"),
-                "",
-            ),
-            named_figure(
+            pair("fn_call_cross_object", operation_ns, "call/other-object", "c", ""),
+            pair("gettimeofday", operation_ns, "clock/gettimeofday", "libc", ""),
+            pair("clock_gettime(REALTIME)", operation_ns, "clock/realtime", "libc", ""),
+            pair(
                 "clock_gettime(REALTIME_COARSE)",
                 operation_ns,
-                suite_figure("clock/realtime-coarse", "libc"),
+                "clock/realtime-coarse",
+                "libc",
                 "",
             ),
-            named_figure(
-                "clock_gettime(MONOTONIC)",
-                operation_ns,
-                suite_figure("clock/monotonic", "libc"),
-                "",
-            ),
-            named_figure(
+            pair("clock_gettime(MONOTONIC)", operation_ns, "clock/monotonic", "libc", ""),
+            pair(
                 "clock_gettime(MONOTONIC_COARSE)",
                 operation_ns,
-                suite_figure("clock/monotonic-coarse", "libc"),
+                "clock/monotonic-coarse",
+                "libc",
                 "",
             ),
-            named_figure("rdtscp", operation_ns, suite_figure("clock/rdtscp", "hardware"), ""),
-            named_figure(
-                "pthread_mutex_lock/unlock",
-                operation_ns,
-                suite_figure("lock/free", "pthread_mutex"),
-                "",
-            ),
-            named_figure(
-                "pthread_spin_lock/unlock",
-                operation_ns,
-                suite_figure("lock/free", "pthread_spin"),
-                "",
-            ),
+            pair("rdtscp", operation_ns, "clock/rdtscp", "hardware", ""),
+            pair("pthread_mutex_lock/unlock", operation_ns, "lock/free", "pthread_mutex", ""),
+            pair("pthread_spin_lock/unlock", operation_ns, "lock/free", "pthread_spin", ""),
         ],
     },
 ];
@@ -402,6 +316,7 @@ struct ComparedFigures {
 impl ComparedFigures {
     /// Returns the ratio of the classic program's median to the suite's.
     fn ratio(&self) -> Option<f64> {
+        let median = |values: &[f64]| median_if_any(values.iter().copied());
         Some(median(&self.classic_ns)? / median(&self.suite_ns)?)
     }
 
@@ -438,24 +353,18 @@ enum Verdict {
     Missing,
 }
 
-/// Returns the median, or the upper of the two middle values.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
-}
-
 /// Formats the median, and the range if there are several values.
 fn format_times(values_ns: &[f64]) -> String {
-    let Some(middle_ns) = median(values_ns) else { return "–".to_string() };
+    let Some(middle_ns) = median_if_any(values_ns.iter().copied()) else {
+        return "–".to_string();
+    };
     let least_ns = values_ns.iter().copied().fold(f64::INFINITY, f64::min);
     let most_ns = values_ns.iter().copied().fold(0.0, f64::max);
     match values_ns.len() {
         1 => format_ns(middle_ns),
         _ => {
-            let (median, least, most) =
-                (format_ns(middle_ns), format_ns(least_ns), format_ns(most_ns));
-            format!("{median} ({least} to {most})")
+            let (least, most) = (format_ns(least_ns), format_ns(most_ns));
+            format!("{middle} ({least} to {most})", middle = format_ns(middle_ns))
         }
     }
 }
@@ -489,8 +398,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         let records = measure_suite(args)?;
         for it in &mut compared {
-            let SuiteFigure { id, contender } = it.pair.suite;
-            let record = records.iter().find(|it| it.id == id && it.contender == contender);
+            let FigurePair { id, contender, .. } = it.pair;
+            let record = records.iter().find(|it| it.id == *id && it.contender == *contender);
             it.suite_ns.extend(record.map(|it| it.summary.median));
         }
     }
@@ -503,7 +412,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     out.flush()?;
     let missing = compared.iter().find(|it| it.suite_ns.is_empty());
     if let Some(it) = missing {
-        let (id, contender) = (&it.pair.suite.id, &it.pair.suite.contender);
+        let FigurePair { id, contender, .. } = it.pair;
         bail!("the suite has measured no figure for {id} [{contender}]");
     }
     match compared.iter().filter(|it| it.verdict() == Verdict::Differs).count() {
@@ -522,7 +431,7 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for (are_processes, needs_peers) in [(true, false), (false, false), (false, true)] {
-        let ids = PROGRAMS.iter().flat_map(|program| program.pairs).map(|pair| pair.suite.id);
+        let ids = PROGRAMS.iter().flat_map(|program| program.pairs).map(|pair| pair.id);
         let mut patterns: Vec<String> = ids
             .filter(|id| {
                 let crosses = id.starts_with("rpc/") || id.starts_with("bulk/");
@@ -566,10 +475,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
     let mut command = Command::new(&binary);
     command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let status = child::run(&mut command, interrupted)?;
-    // Relaxed: the flag publishes no other data.
-    if interrupted.load(Ordering::Relaxed) {
-        return Err(Interrupted.into());
-    }
+    check_interrupt(interrupted)?;
     let mut text = String::new();
     output.rewind()?;
     output.read_to_string(&mut text)?;
@@ -621,10 +527,10 @@ impl Server {
 }
 
 fn pair_json(it: &ComparedFigures) -> serde_json::Value {
-    let FigurePair { figure, suite, why, .. } = it.pair;
+    let FigurePair { figure, id, contender, why, .. } = it.pair;
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
-        "suite": suite.id, "contender": suite.contender, "suite_ns": it.suite_ns,
+        "suite": id, "contender": contender, "suite_ns": it.suite_ns,
         "ratio": it.ratio(), "reason": why,
         "differs": matches!(it.verdict(), Verdict::Differs | Verdict::Missing),
     })
@@ -634,7 +540,7 @@ fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
     let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_string)];
     for it in compared {
-        let FigurePair { figure, suite, why, .. } = it.pair;
+        let FigurePair { figure, id, contender, why, .. } = it.pair;
         let verdict = match it.verdict() {
             _ if is_smoke => "–",
             Verdict::Same => "the same",
@@ -645,7 +551,7 @@ fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
         lines.push([
             format!("{} {figure}", it.line).trim_end().to_string(),
             format_times(&it.classic_ns),
-            format!("{} [{}]", suite.id, suite.contender),
+            format!("{id} [{contender}]"),
             format_times(&it.suite_ns),
             it.ratio().map_or("–".to_string(), |ratio| format!("{ratio:.2}")),
             verdict.to_string(),
@@ -662,7 +568,7 @@ mod tests {
     #[test]
     fn every_pair_names_a_contender_of_the_suite() {
         for pair in PROGRAMS.iter().flat_map(|it| it.pairs) {
-            let SuiteFigure { id, contender } = pair.suite;
+            let FigurePair { id, contender, .. } = pair;
             let is_there = handover_suite::SUITES.iter().flat_map(|it| it.iter()).any(|bench| {
                 let spec = bench.spec();
                 let parts = spec.parts.iter().map(|part| format!("{}/{}", spec.id, part.name));
@@ -670,7 +576,7 @@ mod tests {
                     [] => vec![spec.id.to_string()],
                     _ => parts.collect(),
                 };
-                bench.contender().name == contender && ids.iter().any(|it| it == id)
+                bench.contender().name == *contender && ids.iter().any(|it| it == id)
             });
             assert!(is_there, "{id} [{contender}]");
         }
@@ -740,11 +646,7 @@ mod tests {
     fn pair_beyond_the_bound_needs_a_reason_or_rounds_that_agree() {
         let compared = |why: &'static str, classic_ns: &[f64], suite_ns: &[f64]| ComparedFigures {
             line: "hello1",
-            pair: Box::leak(Box::new(only_figure(
-                latency_ns,
-                suite_figure("event/call", "handover"),
-                why,
-            ))),
+            pair: Box::leak(Box::new(pair("", latency_ns, "event/call", "handover", why))),
             classic_ns: classic_ns.to_vec(),
             suite_ns: suite_ns.to_vec(),
         };
