@@ -141,8 +141,8 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
     for _ in 0..2 {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Err(CloseReason::Peer));
     }
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    client_net.connect_with(ConnectOptions::new(nobody), true).unwrap();
+    let (_socket, address) = super::faults::refusing_socket();
+    client_net.connect_with(ConnectOptions::new(address), true).unwrap();
     let why = client_events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(why, Err(CloseReason::ConnectFailed(_))), "{why:?}");
     client_net.stop(TIMEOUT).unwrap();

@@ -6,6 +6,7 @@ use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
     FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor,
 };
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -461,12 +462,20 @@ fn one_handler_serves_accepted_and_outgoing_connections() {
     assert_eq!((stats.accepted_count, stats.connected_count, stats.open_count), (1, 1, 0));
 }
 
+/// Returns a socket that is bound and does not listen, as a [`TcpStream`], and its address.
+/// Connections to that address are refused. While the socket exists, no other can be bound to it.
+pub(crate) fn refusing_socket() -> (TcpStream, SocketAddr) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &here()).unwrap();
+    let socket = TcpStream::from(socket);
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
 #[test]
 fn refused_connect_is_reported() {
     let service = serve(Config::default());
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let (_socket, address) = refusing_socket();
     service.net.connect(address, 7).unwrap();
     let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED);
     assert_eq!(service.closed(), (7, refused));
