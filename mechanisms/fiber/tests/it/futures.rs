@@ -257,9 +257,12 @@ fn waker_of_a_joiner_may_suspend_or_panic() -> TestResult {
         }
     }
     let runtime = Runtime::new(Config::default())?;
-    let mut handle = runtime.spawn(|| sleep(Duration::from_millis(20)))?;
+    let goes_on = Arc::new(Eventual::new());
+    let waits = Arc::clone(&goes_on);
+    let mut handle = runtime.spawn(move || *waits.wait())?;
     let waker = Waker::from(Arc::new(Suspends));
     assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
+    goes_on.set(())?;
     while !handle.is_finished() {
         thread::yield_now();
     }
