@@ -162,7 +162,7 @@ fn killed_stream_is_completed_from_its_rings() {
 #[test]
 fn forked_child_records_into_its_own_file_with_the_same_clock() {
     if let Some(path) = path_of_child() {
-        let recording = Recording::start(Config::stream(path)).unwrap();
+        let recording = Recording::start(Config::stream(path).wait_max(WAIT_MAX)).unwrap();
         enable("process.*").unwrap();
         mark(0..10);
         // A thread that records at the moment of the fork.
