@@ -341,7 +341,9 @@ fn idle_connection_is_closed_after_idle_timeout() {
 
 #[test]
 fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
-    let service = serve(Config { write_timeout_ms: 300, ..Config::default() });
+    // Any queued bytes are above the mark, so that the timeout cannot pass before it is crossed.
+    let marks = Config { high_water_bytes: 1, low_water_bytes: 0, ..Config::default() };
+    let service = serve(Config { write_timeout_ms: 300, ..marks });
     let (mut peer, _) = service.connect();
     peer.set_write_timeout(Some(TIMEOUT)).unwrap();
     let message = framed(&[7; 60_000]);
