@@ -71,7 +71,11 @@ fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     }
 
     let late = client.call_within::<_, u64>(peer, NAP, &200u64, Duration::from_millis(10));
-    println!("  a nap of 200 ms with a deadline of 10: {}", late.unwrap_err());
+    match late {
+        Err(error) => println!("  a nap of 200 ms with a deadline of 10: {error}"),
+        // This thread did not get the CPU for as long.
+        Ok(ms) => println!("  a nap of {ms} ms was over before its deadline was noticed"),
+    }
 
     // The end of a peer is an error, even if its process was killed.
     client.call::<_, ()>(peer, STOP, &())?;

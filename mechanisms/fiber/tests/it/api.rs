@@ -27,10 +27,13 @@ fn fibers_can_join_running_and_ended_fibers() -> TestResult {
     let runtime = Runtime::new(Config::workers(2))?;
     let sum = runtime.spawn(|| {
         let early: Vec<_> = (0..100u32).map(|i| spawn(move || i).unwrap()).collect();
-        let late = spawn(|| sleep(Duration::from_millis(5))).unwrap();
+        let goes_on = Arc::new(Eventual::new());
+        let waits = Arc::clone(&goes_on);
+        let late = spawn(move || *waits.wait()).unwrap();
         yield_now();
         let sum: u32 = early.into_iter().map(|one| one.join().unwrap()).sum();
         assert!(!late.is_finished());
+        goes_on.set(()).unwrap();
         late.join().unwrap();
         sum
     })?;

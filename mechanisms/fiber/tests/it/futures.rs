@@ -257,13 +257,20 @@ fn waker_of_a_joiner_may_suspend_or_panic() -> TestResult {
         }
     }
     let runtime = Runtime::new(Config::default())?;
-    let mut handle = runtime.spawn(|| sleep(Duration::from_millis(20)))?;
+    let goes_on = Arc::new(Eventual::new());
+    let waits = Arc::clone(&goes_on);
+    let mut handle = runtime.spawn(move || *waits.wait())?;
     let waker = Waker::from(Arc::new(Suspends));
     assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
+    goes_on.set(())?;
     while !handle.is_finished() {
         thread::yield_now();
     }
     assert_eq!(runtime.spawn(|| 1)?.join()?, 1, "the worker goes on");
+    // The fiber was finished before it called the waker, which may still sleep.
+    while runtime.stats().panicked_count == 0 {
+        thread::yield_now();
+    }
     assert_eq!(runtime.stats().panicked_count, 1);
     Ok(())
 }

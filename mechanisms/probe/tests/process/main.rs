@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Name of the variable that holds the trace's path for the child process.
 const PATH: &str = "HANDOVER_PROBE_TEST_PATH";
+/// Maximum wait for space in a ring, longer than any machine needs.
+const WAIT_MAX: Duration = Duration::from_secs(100);
 /// Held by a test that starts a recording in this process, which can have one at a time.
 static RECORDS: Mutex<()> = Mutex::new(());
 
@@ -88,8 +90,7 @@ fn killed_process_leaves_all_events_readable() {
 fn killed_stream_is_completed_from_its_rings() {
     const EVENTS: u64 = 300_000;
     if let Some(path) = path_of_child() {
-        let wait_max =
-            if path.ends_with("waits") { Duration::from_secs(100) } else { Duration::ZERO };
+        let wait_max = if path.ends_with("waits") { WAIT_MAX } else { Duration::ZERO };
         let _recording = Recording::start(Config::stream(path).wait_max(wait_max)).unwrap();
         enable("process.*").unwrap();
         mark(0..EVENTS);
@@ -172,7 +173,7 @@ fn killed_stream_is_completed_from_its_rings() {
 #[test]
 fn forked_child_records_into_its_own_file_with_the_same_clock() {
     if let Some(path) = path_of_child() {
-        let recording = Recording::start(Config::stream(path)).unwrap();
+        let recording = Recording::start(Config::stream(path).wait_max(WAIT_MAX)).unwrap();
         enable("process.*").unwrap();
         mark(0..10);
         // A thread that records at the moment of the fork.
@@ -269,8 +270,9 @@ fn full_disk_stops_recording_and_lost_events_are_counted() {
     const EVENTS: u64 = 2_000_000;
     const BYTES_MAX: u64 = 3 << 20;
     if let Some(path) = path_of_child() {
-        // Limits the size of files: a full disk for one process.
-        let config = Config::stream(&path).ring_bytes(1 << 20);
+        // Limits the size of files: a full disk for one process. Until it is full, no events are
+        // lost.
+        let config = Config::stream(&path).ring_bytes(1 << 20).wait_max(WAIT_MAX);
         raw::limit_files(BYTES_MAX);
         let recording = Recording::start(config).unwrap();
         enable("process.*").unwrap();

@@ -98,7 +98,7 @@ fn messages_of_all_sizes_from_many_peers_are_echoed() {
 
 #[test]
 fn shutdown_is_reported_and_invalid_or_idle_connection_is_closed() {
-    let (net, events) = start(Config { idle_timeout_ms: 100, ..Config::default() }, &[here()]);
+    let (net, events) = start(Config::default(), &[here()]);
     // One after another, each in the slot of the previous one.
     for _ in 0..50 {
         let mut peer = connect(&net);
@@ -113,7 +113,10 @@ fn shutdown_is_reported_and_invalid_or_idle_connection_is_closed() {
     peer.read_exact(&mut [0; 5]).unwrap();
     assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
     assert!(matches!(events.recv_timeout(TIMEOUT).unwrap(), Err(CloseReason::InvalidMessage(_))));
-    // The server closes an idle connection, and the peer sees that.
+    net.stop(TIMEOUT).unwrap();
+    // Another server closes an idle connection, and the peer sees that. The connections above would
+    // be idle for too long whenever this thread does not get the CPU.
+    let (net, events) = start(Config { idle_timeout_ms: 100, ..Config::default() }, &[here()]);
     let mut idle = connect(&net);
     match idle.read(&mut [0; 1]) {
         Ok(count) => assert_eq!(count, 0),
@@ -141,8 +144,8 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
     for _ in 0..2 {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Err(CloseReason::Peer));
     }
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    client_net.connect(nobody, true).unwrap();
+    let (_socket, address) = super::faults::refusing_socket();
+    client_net.connect(address, true).unwrap();
     let why = client_events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(why, Err(CloseReason::ConnectFailed(_))), "{why:?}");
     client_net.stop(TIMEOUT).unwrap();

@@ -3,8 +3,9 @@
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// A message of 16 bytes, its length included.
@@ -49,37 +50,8 @@ impl Handler for Turns {
     }
 }
 
-/// Opens a connection and returns the client's end and the server's end.
-fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (near, listener.accept().unwrap().0)
-}
-
-/// Fills the kernel's buffer for the peer; returns the number of whole messages written.
-fn fill(near: &mut TcpStream, messages_max: u64) -> u64 {
-    near.set_nonblocking(true).unwrap();
-    let mut written = 0;
-    let bytes_max = messages_max * MESSAGE.len() as u64;
-    while written < bytes_max {
-        let from = written as usize % MESSAGE.len();
-        match near.write(&MESSAGE[from..]) {
-            Ok(count) => written += count as u64,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    near.set_nonblocking(false).unwrap();
-    let left = written as usize % MESSAGE.len();
-    if left > 0 {
-        near.write_all(&MESSAGE[left..]).unwrap();
-        written += (MESSAGE.len() - left) as u64;
-    }
-    written / MESSAGE.len() as u64
-}
-
-/// Serves peers with these numbers of messages, all of them sent before the first turn.
-fn turns(messages: &[u64]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// Serves peers with these numbers of messages, all of which have arrived before the first turn.
+fn turns(messages: &[usize]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
     let config = Config { read_bytes: READ_BYTES, ..Config::default() };
     let handler = Turns { turns: vec![], closed: 0, expected: messages.len(), stopper: None };
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
@@ -87,12 +59,16 @@ fn turns(messages: &[u64]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
     reactor.handler_mut().stopper = Some(stopper);
     let (mut keys, mut peers) = (Vec::new(), Vec::new());
     for &messages_count in messages {
-        let (mut near, far) = connection(&listener);
-        let written_count = fill(&mut near, messages_count);
-        assert_eq!(written_count, messages_count, "not all messages fitted the kernel's buffers");
+        // What is written to a Unix socket can be read at the other end at once. TCP holds back the
+        // last bytes until the earlier ones are acknowledged.
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let bytes = MESSAGE.repeat(messages_count);
+        near.set_nonblocking(true).unwrap();
+        near.write_all(&bytes).expect("the messages do not fit the kernel's buffer");
+        near.set_nonblocking(false).unwrap();
         keys.push(reactor.adopt(far).unwrap());
         peers.push(std::thread::spawn(move || {
-            let mut replies = vec![0; written_count as usize * MESSAGE.len()];
+            let mut replies = vec![0; bytes.len()];
             near.read_exact(&mut replies).unwrap();
             assert!(replies.chunks(MESSAGE.len()).all(|it| it == MESSAGE));
         }));

@@ -6,6 +6,7 @@ use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
     FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor,
 };
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -340,7 +341,9 @@ fn idle_connection_is_closed_after_idle_timeout() {
 
 #[test]
 fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
-    let service = serve(Config { write_timeout_ms: 300, ..Config::default() });
+    // Any queued bytes are above the mark, so that the timeout cannot pass before it is crossed.
+    let marks = Config { high_water_bytes: 1, low_water_bytes: 0, ..Config::default() };
+    let service = serve(Config { write_timeout_ms: 300, ..marks });
     let (mut peer, _) = service.connect();
     peer.set_write_timeout(Some(TIMEOUT)).unwrap();
     let message = framed(&[7; 60_000]);
@@ -359,6 +362,7 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
     peer.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let message = framed(&[7; 60_000]);
     let mut written = 0_u64;
+    let deadline = Instant::now() + TIMEOUT;
     'full: loop {
         let mut rest = &message[..];
         while !rest.is_empty() {
@@ -367,11 +371,15 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
                     rest = &rest[count..];
                     written += count as u64;
                 }
-                Err(_) => break 'full,
+                Err(_) => match service.events.try_recv() {
+                    Ok(Event::Crossed(WaterMarkCrossing::High)) => break 'full,
+                    Ok(other) => panic!("expected Event::Crossed, got {other:?}"),
+                    // The server did not get the CPU, or the event is not sent yet.
+                    Err(_) => assert!(Instant::now() < deadline, "no water mark was crossed"),
+                },
             }
         }
     }
-    assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::High)));
     let whole_bytes = written / message.len() as u64 * message.len() as u64;
     let mut read = vec![0; usize::try_from(whole_bytes).unwrap()];
     peer.read_exact(&mut read).unwrap();
@@ -456,12 +464,20 @@ fn one_handler_serves_accepted_and_outgoing_connections() {
     assert_eq!((stats.accepted_count, stats.connected_count, stats.open_count), (1, 1, 0));
 }
 
+/// Returns a socket that is bound and does not listen, as a [`TcpStream`], and its address.
+/// Connections to that address are refused. While the socket exists, no other can be bound to it.
+pub(crate) fn refusing_socket() -> (TcpStream, SocketAddr) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &here()).unwrap();
+    let socket = TcpStream::from(socket);
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
 #[test]
 fn refused_connect_is_reported() {
     let service = serve(Config::default());
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let (_socket, address) = refusing_socket();
     service.net.connect(address, 7).unwrap();
     let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED);
     assert_eq!(service.closed(), (7, refused));

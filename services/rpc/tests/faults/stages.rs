@@ -66,17 +66,13 @@ pub fn of_a_call() {
     for how in EACH {
         let mut worst = Worst::default();
         // A server that listens without completing a handshake.
-        let server = Other::start("listen", how);
-        let address = server.address();
-        let killer = killed_soon(server);
-        let refused = endpoint().connect(&address);
-        let noticed = Instant::now();
+        let (refused, noticed, killed) = killed_in_handshake(how);
         let why = CloseReason::ClosedByPeer;
         assert!(
             matches!(&refused, Err(EndpointError::Handshake { why: it, .. }) if *it == why),
             "{how}: {refused:?}"
         );
-        worst.noticed_at(noticed, killer.join().expect("no panic"), how);
+        worst.noticed_at(noticed, killed, how);
         // A server that is killed in a handler, in its own thread and in the pool.
         for name in ["die", "die-pooled"] {
             let server = Other::start("die", how);
@@ -108,9 +104,30 @@ pub fn of_a_call() {
     }
 }
 
-fn killed_soon(other: Other) -> std::thread::JoinHandle<Killed> {
+/// Kills a server that listens without completing a handshake, while an endpoint connects to it.
+/// Returns the result of connecting, its time, and the time of the kill.
+fn killed_in_handshake(how: &str) -> (Result<Peer, EndpointError>, Instant, Killed) {
+    let mut alive = Duration::from_millis(10);
+    loop {
+        let server = Other::start("listen", how);
+        let address = server.address();
+        let killer = killed_after(alive, server);
+        let connected = endpoint().connect(&address);
+        let (noticed, killed) = (Instant::now(), killer.join().expect("no panic"));
+        // If this thread got the CPU late, the server was killed before the handshake had begun.
+        let is_too_early =
+            matches!(connected, Err(EndpointError::SystemCall { call: "connect" | "sendmsg", .. }));
+        if !is_too_early || alive > 20 * SOON {
+            return (connected, noticed, killed);
+        }
+        alive *= 2;
+    }
+}
+
+/// Kills the process after that time, in another thread.
+fn killed_after(alive: Duration, other: Other) -> std::thread::JoinHandle<Killed> {
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(alive);
         other.kill()
     })
 }
@@ -189,7 +206,7 @@ pub fn of_a_transfer() {
     let (mut owner, address, [_, (handle, memory)]) = owner("sm://");
     let mover = attached(&mut owner, &address);
     mover.signal(Signal::STOP);
-    let killer = killed_soon(mover);
+    let killer = killed_after(Duration::from_millis(10), mover);
     assert_eq!(owner.withdraw_memory(&handle, SOON * SLACK), Ok(()));
     Worst::default().noticed(killer.join().expect("no panic"), "a mover");
     assert!(memory.into_vecs().is_ok());

@@ -715,17 +715,18 @@ fn full_listener(how: &str) -> (OwnedFd, Address, Vec<OwnedFd>) {
         net::socket_with(family, SocketType::STREAM, flags, None).unwrap()
     };
     let listener = socket();
+    // Abstract names are those of all processes.
+    let name = format!("handover-full-{}", std::process::id());
     if how == "tcp" {
         net::bind(&listener, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     } else {
-        net::bind(&listener, &SocketAddrUnix::new_abstract_name(b"handover-full").unwrap())
-            .unwrap();
+        net::bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
     }
     net::listen(&listener, 0).unwrap();
     let at = net::getsockname(&listener).unwrap();
     let address = match std::net::SocketAddr::try_from(at.clone()) {
         Ok(at) => Address::Tcp(at.to_string()),
-        Err(_) => Address::Uds("@handover-full".into()),
+        Err(_) => Address::Uds(format!("@{name}")),
     };
     let fillers = (0..4).map(|_| {
         let filler = socket();

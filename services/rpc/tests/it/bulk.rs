@@ -433,7 +433,7 @@ fn memory_is_withdrawn_only_after_its_writer_has_released_it() {
 #[test]
 fn disconnected_peer_releases_memory_that_it_may_write() {
     let way = &ways()[0];
-    let server = Server::new(way);
+    let mut server = Server::new(way);
     let (mut client, peer) = server.client(way);
     let memory = BulkMemory::plain(vec![1; 1000]);
     let handle = client.register_memory(&memory, Rights::Write).unwrap();
@@ -441,6 +441,13 @@ fn disconnected_peer_releases_memory_that_it_may_write() {
     // Pulling is not allowed, so nothing is written; but the peer has attached the memory.
     client.call::<_, u8>(peer, Method::new("turn-over"), &asked).unwrap_err();
     client.disconnect(peer);
+    // A dropped endpoint waits only briefly for its peers to hang up.
+    let mut other = server.take_over();
+    let began = Instant::now();
+    while other.stats().peers_count > 0 {
+        other.progress(MS);
+        assert!(began.elapsed() < LIVENESS, "the peer does not hang up");
+    }
     drop(client);
     assert_eq!(memory.into_vecs().expect("the peer has hung up"), [vec![1; 1000]]);
 }
