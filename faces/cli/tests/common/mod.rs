@@ -196,8 +196,10 @@ impl Running<'_> {
     /// Waits until standard error contains `words`.
     pub fn wait_for(&mut self, words: &str) {
         wait_until(words, || {
+            // Tested first: a process that writes the words and ends afterwards has written them.
+            let has_ended = self.has_ended();
             let found = self.told().contains(words);
-            assert!(found || !self.has_ended(), "it ended without {words:?}: {}", self.told());
+            assert!(found || !has_ended, "it ended without {words:?}: {}", self.told());
             found
         });
     }
