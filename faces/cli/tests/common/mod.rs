@@ -301,6 +301,15 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
+/// Writes a script that can be run at once. Another process writes the file: a child that another
+/// test starts meanwhile would inherit this process's descriptor, and as long as the child has not
+/// called exec, the file would be too busy to be executed.
+pub fn write_script(path: &Path, text: impl Into<String>) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(path);
+    said_to(command, text.into().into_bytes()).code(0);
+}
+
 /// Parses one JSON document, with nothing after it.
 #[track_caller]
 pub fn json(text: &str) -> Value {

@@ -1,10 +1,9 @@
 //! abt-eventual-bench, its sweep and its charts, as users run them.
 
-use crate::common::{Home, said, wait_until};
+use crate::common::{Home, said, wait_until, write_script};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// Returns a home with links to the classic programs.
@@ -16,9 +15,7 @@ fn home() -> Home {
 
 /// Creates a program in the home with this shell script as its body.
 fn a_program(home: &Home, name: &str, body: &str) {
-    let path = home.cwd().join(name);
-    fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a program");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be run");
+    write_script(&home.cwd().join(name), format!("#!/bin/sh\n{body}\n"));
 }
 
 const PRINTS: &str = "printf '#<num_ults>\\t<x>\\n%s\\t5\\t1\\t%s000\\t0.5\\n' \"$2\" \"$2\"";

@@ -1,11 +1,9 @@
 //! Ranks on two hosts: network namespaces with addresses of their own, which the MPI launchers enter by an agent.
 
-use crate::common::{Home, json, said, skipped};
+use crate::common::{Home, json, said, skipped, write_script};
 use crate::margo::{launched, mpiexecs};
 use handover_rpc::Address;
 use rustix::process::geteuid;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// Addresses of the namespaces, which are also their host names.
@@ -54,8 +52,7 @@ impl Namespaces {
              [ $host = {host} ] && space={first} || space={second}\n\
              exec ip netns exec $space unshare --uts sh -c \"hostname $host && $*\"\n"
         );
-        fs::write(&agent, script).expect("a file");
-        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("a script");
+        write_script(&agent, script);
         let agent = agent.display();
         let options = match mpiexec.ends_with("mpich") {
             true => format!("-launcher ssh -launcher-exec {agent} -ppn 1 -hosts {host},{other}"),

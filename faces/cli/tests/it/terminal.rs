@@ -80,11 +80,13 @@ struct Tty {
 
 impl Tty {
     fn start(mut command: Command, width: u16) -> Tty {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
         grantpt(&ours).expect("its other end");
         unlockpt(&ours).expect("its other end");
         let name = ptsname(&ours, Vec::new()).expect("its name");
-        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let theirs = rustix::fs::open(name, flags, Mode::empty());
         let theirs = File::from(theirs.expect("its other end"));
         let size = Winsize { ws_row: 25, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&theirs, size).expect("its size");
