@@ -38,7 +38,7 @@ static void handle(handover_event_machine *machine, const handover_event_message
         break;
     }
     case DONE:
-        if (state->ticks < 5) /* Not yet: look again in a millisecond. */
+        if (state->ticks < 5 || state->text_bytes == 0) /* Not yet: look again in a millisecond. */
             CHECK(handover_event_after(machine, 1000000, message, NULL));
         else
             CHECK(handover_event_stop(machine));
