@@ -188,11 +188,19 @@ fn live_loop_of_each_demo_prints_opening_and_end_only() {
 fn one_thread_serves_a_thousand_under_the_limits_of_this_machine() {
     let home = Home::new();
     for demo in ["hello4", "hello5"] {
-        let said = home.run(&format!("{demo} -l -n --seconds 1 1000")).code(0);
-        let lines: Vec<&str> = said.out.lines().collect();
-        let sent = lines.iter().filter(|line| line.starts_with("HELLO msg sent")).count();
-        assert_eq!(sent, 1000, "{demo}: {sent} clients said hello");
-        assert!(ending(&lines) >= 1000, "{said}");
+        let mut count = 0;
+        // On a busy machine the clients may need more than a second.
+        for seconds in [1, 10, 60] {
+            let said = home.run(&format!("{demo} -l -n --seconds {seconds} 1000")).code(0);
+            let lines: Vec<&str> = said.out.lines().collect();
+            let sent = lines.iter().filter(|line| line.starts_with("HELLO msg sent")).count();
+            assert_eq!(sent, 1000, "{demo}: {sent} clients said hello");
+            count = ending(&lines);
+            if count >= 1000 {
+                break;
+            }
+        }
+        assert!(count >= 1000, "{demo}: {count} messages");
     }
 }
 
