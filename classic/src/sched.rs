@@ -570,11 +570,10 @@ impl SchedPlan<'_> {
 
     /// Runs all clients until they end; returns the first error.
     fn run_clients(&self, setups: Vec<ClientSetup>, stop: &AtomicBool) -> Option<anyhow::Error> {
-        let until_ns = self.duration.map(|span| clock::now_ns() + span.as_nanos() as u64);
         thread::scope(|scope| {
             let (mut threads, mut failed) = (Vec::new(), None);
             for (thread, setup) in setups.into_iter().enumerate() {
-                let plays = move || self.run_one_client(thread as u32, setup, stop, until_ns);
+                let plays = move || self.run_one_client(thread as u32, setup, stop);
                 let builder = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
                 match builder.spawn_scoped(scope, plays) {
                     Ok(started) => threads.push(started),
@@ -607,7 +606,6 @@ impl SchedPlan<'_> {
         thread: u32,
         setup: ClientSetup,
         stop: &AtomicBool,
-        until_ns: Option<u64>,
     ) -> anyhow::Result<()> {
         let ClientSetup { client, sink, recorder } = setup;
         let _ = affinity::pin(self.cpus.clients[thread as usize]); // best effort
@@ -623,7 +621,8 @@ impl SchedPlan<'_> {
             poll_interval: Duration::from_micros(self.args.client_interval),
             idle_policy: self.idle_policy,
             stop,
-            until_ns,
+            // Counted from here: a thread that gets its CPU late sends for as long as the others.
+            until_ns: self.duration.map(|span| clock::now_ns() + span.as_nanos() as u64),
             linger: LAST_PACKETS_TIMEOUT,
         };
         match sink {

@@ -276,15 +276,16 @@ fn run_load(
                 _ => Ok(()),
             })?;
         }
+        // Also after the load: this thread may have been late for a report that was due during it.
+        match is_alone {
+            true => ticker.update_and_print(load.progress(), printer)?,
+            false => ticker.draw_if_due(load.progress()),
+        }
         if is_finished {
             break;
         }
         if signals.is_any_received() {
             load.stop();
-        }
-        match is_alone {
-            true => ticker.update_and_print(load.progress(), printer)?,
-            false => ticker.draw_if_due(load.progress()),
         }
     }
     let costs = watch.costs_since_start();

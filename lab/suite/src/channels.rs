@@ -9,6 +9,7 @@
 mod peers;
 
 use crate::raw::clock::load_fence;
+use handover_base::clock;
 use handover_harness::{Fault, Setup};
 use handover_ring::queue::{self as rings, Pop, Push};
 use handover_ring::spsc;
@@ -42,12 +43,12 @@ pub(crate) trait BatchChannel: Channel {
 }
 
 /// Number of polls after which a waiting participant sleeps. They take about a millisecond, so that
-/// the other participant probably does not run. Threads that only spin may miss each other for
-/// seconds on a busy machine, and threads that yield too: a yield lasts for the time slices of all
-/// others, while a thread that wakes from a sleep runs at once.
+/// the other participant probably does not run.
 const POLLS_PER_SLEEP: u32 = 1 << 17;
-/// Duration of such a sleep, to which the kernel adds up to 50 us.
-const SLEEP: Duration = Duration::from_micros(20);
+/// Mask of the duration of such a sleep, in ns: up to 2 ms, at random. On a busy machine, threads
+/// that wait without sleeping, or always for the same time, can get their CPUs in turn for seconds,
+/// and make one step in each time slice. A random sleep lets them run at the same time soon.
+const SLEEP_NS_MASK: u64 = (1 << 21) - 1;
 
 /// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield
 /// of the CPU. The same for every contender and floor.
@@ -84,7 +85,8 @@ impl PollPause {
             }
             polls_left -= 1;
             if polls_left == 0 {
-                std::thread::sleep(SLEEP);
+                // The low bits of the clock are as good as random here.
+                std::thread::sleep(Duration::from_nanos(clock::ticks() & SLEEP_NS_MASK));
                 polls_left = POLLS_PER_SLEEP;
             }
             self.pause_once();

@@ -613,16 +613,20 @@ fn files_of_a_killed_recorder_are_removed_by_the_next() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
+    let recorder_text = |pid: u32| format!("1\n{pid}\n");
     let left = |pid: u32| {
         let folder = tempfile::Builder::new().prefix("handover-trace.").tempdir().unwrap();
-        std::fs::write(folder.path().join("recorder"), format!("1\n{pid}\n")).unwrap();
         std::fs::write(folder.path().join("settings"), "").unwrap();
+        std::fs::write(folder.path().join("recorder"), recorder_text(pid)).unwrap();
         folder
     };
     // Left behind by a program that has ended, by one that lives, and held by a living recorder.
-    let places = [left(ended.id()), left(std::process::id()), left(ended.id())];
-    let held = std::fs::File::open(places[2].path().join("recorder")).unwrap();
+    let places = [left(ended.id()), left(std::process::id()), left(std::process::id())];
+    // Locked before it names the program that has ended: a recorder of another test would remove it.
+    let recorder = places[2].path().join("recorder");
+    let held = std::fs::File::open(&recorder).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    std::fs::write(&recorder, recorder_text(ended.id())).unwrap();
     run(&built, &options(&built));
     assert_eq!(places.each_ref().map(|place| place.path().exists()), [false, true, true]);
 }

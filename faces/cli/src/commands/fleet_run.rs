@@ -8,7 +8,7 @@
 
 use crate::app::{ResultOptions, RunArgs};
 use crate::commands::{fleet, run, stored};
-use crate::exit::{self, ChildExit, check_interrupt, to_usage_error};
+use crate::exit::{self, check_interrupt, to_usage_error};
 use anyhow::{Context, bail, ensure};
 use handover_classic::ranks::{Rank, is_rank_variable};
 use handover_harness::{DATE_OUT_OF_RANGE, Lab, ScratchFolder, unix_ns};
@@ -120,11 +120,12 @@ pub fn run_fleet(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
              --fleet`, or srun",
         ));
     };
-    // All ranks find the same errors in the same command line, and rank 0 reports them.
-    check_arguments(args, &rank).map_err(|error| match rank.number {
-        0 => error,
-        _ => ChildExit(if error.is::<exit::UsageError>() { 2 } else { 1 }).into(),
-    })?;
+    if let Err(error) = check_arguments(args, &rank) {
+        // All ranks find the same errors in the same command line, and rank 0 reports them. The
+        // others succeed: a launcher ends all ranks once one has failed, and rank 0 may be late.
+        let is_reported_by_rank_0 = rank.number > 0 && error.is::<exit::UsageError>();
+        return if is_reported_by_rank_0 { Ok(()) } else { Err(error) };
+    }
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let world = Mpi::init()?;
     rank.check_mpi(&world)?;

@@ -196,8 +196,10 @@ impl Running<'_> {
     /// Waits until standard error contains `words`.
     pub fn wait_for(&mut self, words: &str) {
         wait_until(words, || {
+            // Tested first: a process that writes the words and ends afterwards has written them.
+            let has_ended = self.has_ended();
             let found = self.told().contains(words);
-            assert!(found || !self.has_ended(), "it ended without {words:?}: {}", self.told());
+            assert!(found || !has_ended, "it ended without {words:?}: {}", self.told());
             found
         });
     }
@@ -297,6 +299,15 @@ pub fn said_to(command: Command, input: Vec<u8>) -> Said {
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Writes a script that can be run at once. Another process writes the file: a child that another
+/// test starts meanwhile would inherit this process's descriptor, and as long as the child has not
+/// called exec, the file would be too busy to be executed.
+pub fn write_script(path: &Path, text: impl Into<String>) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(path);
+    said_to(command, text.into().into_bytes()).code(0);
 }
 
 /// Parses one JSON document, with nothing after it.

@@ -5,10 +5,10 @@
 //! has commands, which begin with `$ `, and output. A comment before the block lists the parts of its output that do not
 //! change, one a line; `…` stands for any text. Commands in `sh` blocks are not run.
 
-use crate::common::{Home, skipped};
+use crate::common::{Home, skipped, write_script};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -286,8 +286,7 @@ exec $program "$@"
         cargo = cargo.display(),
         rustc = cargo.with_file_name("rustc").display(),
     );
-    fs::write(path, script).expect("a program");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a program");
+    write_script(path, script);
 }
 
 #[test]

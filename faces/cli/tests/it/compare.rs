@@ -1,13 +1,12 @@
 //! Comparing runs, the history of a figure, naming and deleting runs.
 
-use crate::common::{Home, binary, document, json, said};
+use crate::common::{Home, binary, document, json, said, write_script};
 use handover_record::Document;
 use handover_report::compare::{Rules, Verdict, compare};
 use handover_store::{RunRow, Store};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 /// Imports `count` runs with a name, made of one smoke run as if they had been measured: each
 /// differs a little, and every figure is multiplied by `factor`.
@@ -284,8 +283,7 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     // Stands in for cargo: prints the output of a bench target and records its arguments.
     let cargo = home.path().join("cargo");
     let script = "#!/bin/sh\necho \"$@\" >called\n[ \"$1\" = bench ] && cat ../printed\n";
-    fs::write(&cargo, script).expect("a script");
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("a program");
+    write_script(&cargo, script);
     let by_cargo = |words: &str| {
         let mut command = home.handover(words.split(' '));
         command.env("CARGO", &cargo);
@@ -317,7 +315,7 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     by_cargo("bench my/sort --over n").code(2).tells(&["--over", "ARG=a..b"]);
     fs::write(home.path().join("printed"), "running 0 tests\n").expect("a file");
     by_cargo("bench").code(1).tells(&["bench target handover", "bench_main"]);
-    fs::write(&cargo, "#!/bin/sh\nexit 101\n").expect("a script");
+    write_script(&cargo, "#!/bin/sh\nexit 101\n");
     by_cargo("bench").code(1).tells(&["cargo bench --bench handover", "101"]);
 }
 
@@ -334,8 +332,7 @@ fn builds_of_a_side_alternate_and_single_builds_cause_a_caveat() {
                 home.cwd().display(),
                 binary().display()
             );
-            fs::write(&build, script).expect("a script");
-            fs::set_permissions(&build, fs::Permissions::from_mode(0o755)).expect("a program");
+            write_script(&build, script);
         }
     }
     let words =

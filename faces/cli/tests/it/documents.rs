@@ -3,10 +3,9 @@
 //! documented run is long, and each documented line is compared, its figures by pattern. The other
 //! documents' transcripts: `hello/transcripts.rs`, `evh_perf.rs`, `calls.rs`, `sched.rs`.
 
-use crate::common::{Home, Said, said};
+use crate::common::{Home, Said, said, write_script};
 use crate::transcript::assert_lines;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 /// A documented run.
 struct Transcript {
@@ -156,8 +155,7 @@ results are in sweep-abt-eventual-bench.1122789.dat";
     let launcher = home.path().join("bin/jsrun");
     let body =
         "#!/bin/sh\ntest \"$1 $2 $3\" = '-r1 -n1 -a1' || exit 3\nshift 3\nexec \"$@\" -d 1\n";
-    fs::write(&launcher, body).expect("a program");
-    fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).expect("it can be run");
+    write_script(&launcher, body);
     let line =
         "../tests/sweep-abt-eventual-bench.sh jsrun -r1 -n1 -a1 perf-regression/abt-eventual-bench";
     let said = typed(&home, &format!("cd build && {line}"));

@@ -131,6 +131,18 @@ fn processes(home: &Home) -> Vec<(u32, Vec<String>)> {
     home.processes().into_iter().map(words).collect()
 }
 
+/// Returns the number of nodes that are being measured: of processes that measure one, without the
+/// children that these have forked and that have not called exec yet.
+pub fn measured_nodes_count(home: &Home) -> usize {
+    let found = processes(home).into_iter();
+    let measuring: Vec<u32> = found
+        .filter(|(_, words)| words.iter().any(|word| word == "--node-db"))
+        .map(|(id, _)| id)
+        .collect();
+    let is_forked = |id: u32| parent_of(id).is_some_and(|parent| measuring.contains(&parent));
+    measuring.iter().filter(|id| !is_forked(**id)).count()
+}
+
 /// Returns the number of the rank that a process is.
 fn rank_of(id: u32) -> Option<u32> {
     let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();

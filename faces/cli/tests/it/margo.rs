@@ -521,8 +521,8 @@ fn file_that_others_can_access_is_refused() {
     fs::create_dir(&folder).expect("a folder");
     let close = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode));
     close(0o700).expect("it is ours");
-    let ranked = |number| {
-        let mut command = rank(&home, number, 2, &format!("{LATENCY} --wait 1"));
+    let ranked = |number, wait| {
+        let mut command = rank(&home, number, 2, &format!("{LATENCY} --wait {wait}"));
         command.env("XDG_RUNTIME_DIR", &folder);
         command
     };
@@ -531,13 +531,13 @@ fn file_that_others_can_access_is_refused() {
     fs::write(&name, "handover 1 1 sm://elsewhere\n").expect("a file");
     fs::set_permissions(&name, fs::Permissions::from_mode(0o666)).expect("it is ours");
     for number in [0, 1] {
-        said(ranked(number)).code(1).tells(&["not a regular file that this user alone owns"]);
+        said(ranked(number, 1)).code(1).tells(&["not a regular file that this user alone owns"]);
     }
     // A symbolic link to another file.
     fs::rename(&name, folder.join("other")).expect("it is ours");
     symlink(folder.join("other"), &name).expect("a link");
     for number in [0, 1] {
-        said(ranked(number)).code(1).tells(&["margo-p2p-latency.4711.0"]);
+        said(ranked(number, 1)).code(1).tells(&["margo-p2p-latency.4711.0"]);
     }
     assert!(folder.join("other").exists());
     // A file of a rank 0 that was killed: it must not be in the way.
@@ -545,7 +545,7 @@ fn file_that_others_can_access_is_refused() {
     fs::write(&name, "handover 4194303 1 sm://elsewhere\n").expect("a file");
     fs::set_permissions(&name, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let both = [0, 1].map(|number| {
-        let command = ranked(number);
+        let command = ranked(number, 60);
         std::thread::spawn(move || said(command))
     });
     for it in both {

@@ -1,11 +1,10 @@
 //! Ranks on two hosts: network namespaces with addresses of their own, which the MPI launchers enter by an agent.
 
-use crate::common::{Home, json, said, skipped};
+use crate::common::{Home, said, skipped, wait_until, write_script};
+use crate::fleet::measured_nodes_count;
 use crate::margo::{launched, mpiexecs};
 use handover_rpc::Address;
 use rustix::process::geteuid;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// Addresses of the namespaces, which are also their host names.
@@ -54,8 +53,7 @@ impl Namespaces {
              [ $host = {host} ] && space={first} || space={second}\n\
              exec ip netns exec $space unshare --uts sh -c \"hostname $host && $*\"\n"
         );
-        fs::write(&agent, script).expect("a file");
-        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("a script");
+        write_script(&agent, script);
         let agent = agent.display();
         let options = match mpiexec.ends_with("mpich") {
             true => format!("-launcher ssh -launcher-exec {agent} -ppn 1 -hosts {host},{other}"),
@@ -107,19 +105,17 @@ fn ranks_in_two_network_namespaces_find_each_other_and_measure_at_the_same_time(
     let said = said_of("handover rpc-scale -n sm:// --seconds 0.2");
     assert!(said.err.contains("the ranks are on different hosts; use tcp://"), "{said}");
 
-    let said =
-        said_of("handover run --fleet clock/now --no-peers --no-report --time 500ms").code(0);
+    let line = "handover run --fleet clock/now --no-peers --no-report --time 500ms";
+    let mut running = home.start(namespaces.command(&home, mpiexec, line));
+    let mut are_both_measured = false;
+    wait_until("two nodes that are measured at the same time", || {
+        are_both_measured |= measured_nodes_count(&home) == 2;
+        are_both_measured || running.has_ended()
+    });
+    let said = running.finish().code(0);
+    assert!(are_both_measured, "one after the other: {said}");
     let mut runs = home.runs();
     runs.sort_by_key(|run| run["host"].as_str().map(str::to_string));
     let hosts: Vec<&str> = runs.iter().filter_map(|run| run["host"].as_str()).collect();
     assert_eq!(hosts, HOSTS, "{said}");
-    let times = runs.iter().map(|run| {
-        let id = run["id"].as_str().expect("an id");
-        let shown = json(&home.ok(&format!("show {id} --json")));
-        let records = shown["records"].as_array().expect("records").iter();
-        let started = shown["run"]["started_unix_ns"].as_i64().expect("a time");
-        (started, records.filter_map(|it| it["started_unix_ns"].as_i64()).max().expect("a record"))
-    });
-    let times: Vec<(i64, i64)> = times.collect();
-    assert!(times[0].0 < times[1].1 && times[1].0 < times[0].1, "one after the other: {times:?}");
 }

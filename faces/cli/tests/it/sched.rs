@@ -297,21 +297,22 @@ fn datagrams_leave_at_the_scheduled_rate() {
     socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
     let to = socket.local_addr().expect("an address");
     configured(&home, "200ms 1M 250 1\n"); // 500 packets a second: 100
-    let sender = home.start(line(&home, &format!("./sched -b 2M --sink udp://{to} --stamp none")));
+    let mut sender =
+        home.start(line(&home, &format!("./sched -b 2M --sink udp://{to} --stamp none")));
     let (mut count, mut bytes) = (0, [0; 2048]);
-    let mut sender = Some(sender);
-    let said = loop {
+    loop {
+        // Tested first: all datagrams of a sender that has ended are in the socket.
+        let has_ended = sender.has_ended();
         match socket.recv(&mut bytes) {
             Ok(length) => {
                 assert_eq!(length, 250);
                 count += 1;
             }
-            Err(_) if sender.as_mut().is_some_and(|it| it.has_ended()) => {
-                break sender.take().expect("it").finish().code(0);
-            }
+            Err(_) if has_ended => break,
             Err(_) => {}
         }
-    };
+    }
+    let said = sender.finish().code(0);
     assert_eq!(count, rows(&said)[0].packets, "{said}");
     // Fewer on a busy machine.
     assert!((1..=101).contains(&count), "{said}");

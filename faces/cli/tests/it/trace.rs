@@ -2,6 +2,7 @@
 //! process.
 
 use crate::common::{Home, Running, json, skipped, wait_until};
+use handover_probe::format::{PAGE_BYTES, SEGMENT_CHUNK, SegmentHeader};
 use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe, span};
 use regex_lite::Regex;
@@ -342,12 +343,26 @@ fn missing_events_are_shown_with_a_hint() {
     );
 }
 
+/// Returns the offset of the middle of the longest chunk of events in a trace. The number of chunks
+/// depends on the time that the recording took.
+fn middle_of_longest_chunk(bytes: &[u8]) -> usize {
+    let (mut at, mut longest) = (PAGE_BYTES as usize, 0..0);
+    while let Some(segment) = SegmentHeader::decode(&bytes[at..]) {
+        let end = at + segment.bytes as usize;
+        if segment.kind == SEGMENT_CHUNK && end - at > longest.len() {
+            longest = at..end;
+        }
+        at = end;
+    }
+    longest.start + longest.len() / 2
+}
+
 #[test]
 fn intact_parts_of_a_damaged_trace_are_shown_with_exit_code_1() {
     let home = recorded();
     let path = home.cwd().join("a.trace");
     let mut bytes = fs::read(&path).expect("a trace");
-    let at = bytes.len() - 600;
+    let at = middle_of_longest_chunk(&bytes);
     bytes[at] ^= 0x10;
     fs::write(&path, &bytes).expect("a trace");
     for line in ["trace show a.trace", "trace show a.trace --json", "trace estimate a.trace"] {

@@ -24,6 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Environment variable that contains the [`Assignment`] of a participant's process.
 pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
@@ -138,19 +139,27 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
     }
 }
 
+/// Maximum time from the end of a participant's pipe to its exit status. A process that is killed
+/// closes its pipe first.
+const STATUS_WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// Returns the exit status of the first child that failed, as text for an error message.
 fn describe_failed_child(children: &mut [Process]) -> String {
-    for _ in 0..100 {
+    let until = Instant::now() + STATUS_WAIT_MAX;
+    loop {
+        let mut is_one_running = false;
         for child in children.iter_mut() {
-            if let Some(status) = child.exit_status()
-                && !status.success()
-            {
-                return status.to_string();
+            match child.exit_status() {
+                Some(status) if !status.success() => return status.to_string(),
+                Some(_) => {}
+                None => is_one_running = true,
             }
         }
-        thread::sleep(std::time::Duration::from_millis(1));
+        if !is_one_running || Instant::now() >= until {
+            return "its pipe was closed before a result arrived".to_string();
+        }
+        thread::sleep(Duration::from_millis(1));
     }
-    "its pipe was closed before a result arrived".to_string()
 }
 
 impl Assignment {

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Default time limit of a participant, in addition to the time of ten rounds.
-pub(crate) const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Parameters of one round of a contender.
 #[derive(Clone, Debug)]

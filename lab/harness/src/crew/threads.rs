@@ -11,12 +11,14 @@ use crate::trace;
 use crate::workload::{Participant, Role, Workload};
 use handover_base::{affinity, unwind};
 use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Args};
+use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// Runs a round of one participant. `play` does the setup and the sampling on a new, pinned thread.
 pub(crate) fn run_round_of_one_participant(
@@ -238,8 +240,53 @@ impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
 /// Function that a started thread runs.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
+/// Maximum time to wait until the kernel has released exiting threads.
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Starts a named thread. A thread that was joined counts against the user's limit until the kernel
+/// has released it, so a refusal is final once no thread of this process is exiting.
 pub(super) fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name).spawn(body)
+    // Kept here, as a refused thread drops its closure.
+    let body = Arc::new(Mutex::new(Some(body)));
+    let until = Instant::now() + RELEASE_WAIT_MAX;
+    let mut was_exiting = true;
+    loop {
+        let shared = Arc::clone(&body);
+        let run = move || {
+            let body = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(body) = body {
+                body();
+            }
+        };
+        match thread::Builder::new().name(name.clone()).spawn(run) {
+            Err(refused)
+                if refused.kind() == io::ErrorKind::WouldBlock
+                    && was_exiting
+                    && Instant::now() < until =>
+            {
+                was_exiting = has_exiting_thread();
+                if was_exiting {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Returns `true` if a thread of this process is exiting.
+fn has_exiting_thread() -> bool {
+    /// Kernel flag of an exiting thread.
+    const PF_EXITING: u64 = 4;
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut stats =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    stats.any(|stat| {
+        // The flags are the seventh field after the name, which may contain spaces.
+        let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+        let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
+        flags.is_some_and(|flags| flags & PF_EXITING != 0)
+    })
 }
 
 /// Starts a thread that sends the result of `body` through the channel. A panic is sent as a fault.

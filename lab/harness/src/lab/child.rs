@@ -28,8 +28,9 @@ const PASS_ARGUMENT: &str = "--handover-pass=";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a pass's last report after a requested stop.
 const LAST_REPORT_WAIT_MAX: Duration = Duration::from_secs(3);
-/// Time limit for the exit of a pass's process after its last report.
-const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Time limit for the exit of a pass's process after its last report, or after it has closed the
+/// socket, as a process that is killed does first.
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a frame. It limits the memory that a corrupt length allocates.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
