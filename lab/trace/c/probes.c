@@ -84,8 +84,10 @@ EXPORT void handover_probe_register(const struct handover_probe_entry *begin, co
 {
 	int error = errno;
 	handover_start(environ);
-	if (!handover_lock())
+	if (!handover_lock()) {
+		errno = error;
 		return;
+	}
 	for (const struct handover_probe_entry *entry = begin; entry < end; entry++) {
 		uint8_t *at = (uint8_t *)&entry->at + entry->at;
 		struct handover_probe_meta *meta = (void *)((uint8_t *)&entry->meta + entry->meta);

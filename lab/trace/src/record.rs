@@ -438,7 +438,11 @@ fn is_stale(folder: &Path) -> bool {
 impl RecorderFolders {
     /// Creates the folders, the lock files, and the files that the library reads or writes.
     fn create(options: &RecordOptions, file: &Path) -> Result<Self, RecordError> {
-        let temporary = std::env::temp_dir();
+        let mut temporary = std::env::temp_dir();
+        // Both separate the files in LD_PRELOAD.
+        if temporary.as_os_str().as_encoded_bytes().iter().any(|byte| b" :".contains(byte)) {
+            temporary = PathBuf::from("/tmp");
+        }
         let error = |path: &Path| {
             let path = path.to_owned();
             move |source| RecordError::File { path, source }
@@ -503,9 +507,12 @@ impl RecorderFolders {
         };
         let list = |patterns: &[String]| -> Result<String, RecordError> {
             let joined = patterns.join(",");
-            let is_invalid = joined.contains('\n') || joined.len() >= 4000;
-            let pattern = || patterns.last().cloned().unwrap_or_default();
-            if is_invalid { Err(RecordError::Pattern { pattern: pattern() }) } else { Ok(joined) }
+            let is_too_long = joined.len() >= 4000;
+            let refused = patterns.iter().find(|it| it.contains('\n'));
+            match refused.or(patterns.last().filter(|_| is_too_long)) {
+                Some(pattern) => Err(RecordError::Pattern { pattern: pattern.clone() }),
+                None => Ok(joined),
+            }
         };
         let calibration = handover_base::clock::calibration();
         let hz = match calibration.source {

@@ -91,6 +91,16 @@ fn measure_repeatedly(
 ) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = run_processes(options);
+    exit::join_results(ended, show_repeated(options, began_unix_ns, page, out))
+}
+
+/// Shows the runs of the processes that were started since that time, pooled.
+fn show_repeated(
+    options: &ResultOptions,
+    began_unix_ns: i64,
+    page: Option<&Path>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let store =
         Store::open_existing(stored::store_path(&options.db)?).map_err(exit::store_error)?;
     let mut runs = Vec::new();
@@ -102,9 +112,8 @@ fn measure_repeatedly(
     }
     runs.sort_by_key(|it| it.run.started_unix_ns);
     let note = handover_suite::peers_not_built();
-    let shown = pool_runs(&runs)
-        .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out));
-    exit::join_results(ended, shown)
+    pool_runs(&runs)
+        .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out))
 }
 
 /// Runs this program `--repeat` times, each time with another `--nth`. Returns an error if a

@@ -441,11 +441,11 @@ impl LadderView {
         put_text(buffer, cell(median), self.characters.median, STRONG_STYLE);
     }
 
-    /// Returns `text`; on a terminal without Unicode, with µ, ± and × replaced by ASCII.
+    /// Returns `text`; on a terminal without Unicode, with µ, ±, × and dashes replaced by ASCII.
     fn in_charset(&self, text: &str) -> String {
         match self.has_unicode {
             true => text.to_string(),
-            false => text.replace('µ', "u").replace('±', "~").replace('×', "x"),
+            false => text.replace('µ', "u").replace('±', "~").replace('×', "x").replace('–', "-"),
         }
     }
 }

@@ -137,17 +137,22 @@ fn format_p_value(p: f64) -> String {
 /// Returns the sentence about further processes that would give verdicts. `None` if no figure has
 /// an estimate. Figures with equal estimates are listed together.
 fn further_processes_line(comparison: &Comparison) -> Option<String> {
-    let mut by_count: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for row in comparison.rows.iter().filter(|row| row.by != Statistic::P99) {
-        if let Some(count) = row.further_processes {
-            by_count.entry(count).or_default().push(&row.id);
-        }
+    let rows = || comparison.rows.iter().filter(|row| row.by != Statistic::P99);
+    let mut by_count: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for row in rows() {
+        let Some(count) = row.further_processes else { continue };
+        let is_alone = rows().filter(|it| it.id == row.id).all(|it| it.contender == row.contender);
+        let name = match is_alone {
+            true => row.id.clone(),
+            false => format!("{} [{}]", row.id, row.contender),
+        };
+        by_count.entry(count).or_default().push(name);
     }
     let parts: Vec<String> = by_count
         .into_iter()
-        .map(|(processes_count, mut ids)| {
-            ids.dedup();
-            format!("{processes_count} for {}", format::listed(&ids))
+        .map(|(processes_count, mut names)| {
+            names.dedup();
+            format!("{processes_count} for {}", format::listed(&names))
         })
         .collect();
     if parts.is_empty() {

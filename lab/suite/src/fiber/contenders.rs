@@ -116,6 +116,7 @@ impl FiberContender for HandoverFibers {
                 let _ = from[1].set(());
             }
         });
+        let answers = answers.map_err(Fault::from_error)?;
         let ticks = self.within(move || {
             time_ticks(|| {
                 for _ in 0..count / 2 {
@@ -125,7 +126,7 @@ impl FiberContender for HandoverFibers {
                 }
             })
         })?;
-        answers.map_err(Fault::from_error)?.join().map_err(Fault::from_error)?;
+        answers.join().map_err(Fault::from_error)?;
         Ok(ticks)
     }
 
@@ -153,22 +154,25 @@ impl FiberContender for HandoverFibers {
     fn time_loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
         let once = || drop(super::eventuals::run_iteration(ONE_MS));
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut others = Vec::new();
-        for _ in 1..fibers {
+        let others = (1..fibers).map(|_| {
             let is_over = Arc::clone(&is_over);
             let goes = move || {
                 while !is_over.load(Relaxed) {
                     once();
                 }
             };
-            others.push(self.runtime.spawn(goes).map_err(Fault::from_error)?);
-        }
+            self.runtime.spawn(goes).map_err(Fault::from_error)
+        });
+        let others: Vec<_> = others.collect();
         let ticks = self.within(move || {
             once();
             time_ticks(|| (0..count).for_each(|_| once()))
         });
+        // Also if not all could be started.
         is_over.store(true, Relaxed);
-        others.into_iter().for_each(|other| drop(other.join()));
+        for other in others {
+            let _ = other?.join();
+        }
         ticks
     }
 }

@@ -78,20 +78,26 @@ impl ParkingContender for ParkedThreads {
         let stack_bytes = (48 << 10) + (ROUNDS_COUNT.fetch_add(1, Relaxed) << 12);
         let before = resident_bytes()?;
         let (started, starts) = mpsc::channel::<()>();
-        let mut threads = Vec::new();
-        for _ in 0..part {
+        let (mut threads, mut refused) = (Vec::new(), None);
+        while threads.len() < part as usize && refused.is_none() {
             let started = started.clone();
             let waits = move || {
                 let _ = started.send(());
                 thread::park();
             };
-            threads.push(thread::Builder::new().stack_size(stack_bytes).spawn(waits)?);
+            match thread::Builder::new().stack_size(stack_bytes).spawn(waits) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => refused = Some(error),
+            }
         }
-        starts.iter().take(part as usize).for_each(drop);
+        starts.iter().take(threads.len()).for_each(drop);
         let after = resident_bytes();
         for thread in threads {
             thread.thread().unpark();
             thread.join().map_err(|_| Fault::new("a parked thread panicked"))?;
+        }
+        if let Some(refused) = refused {
+            return Err(refused.into());
         }
         Ok(after?.saturating_sub(before) * u64::from(count) / u64::from(part))
     }
