@@ -1,6 +1,6 @@
 //! Type-erased benchmarks: a workload with one contender, as listed by suites and run by the lab.
 
-use crate::crew::{self, RoundParams, SetupFn};
+use crate::crew::{self, RoundParams, SetupFn, SharedBenchmark};
 use crate::fault::Fault;
 use crate::samples::ParticipantResult;
 use crate::workload::{Handover, Role, Workload};
@@ -155,14 +155,20 @@ impl Bench {
         }
     }
 
-    /// Returns the function that sets up the shared workload. Fails for a benchmark of one
-    /// participant.
-    pub(crate) fn setup_fn(&self) -> Result<SetupFn, Fault> {
+    /// Returns the data that a participant's process needs about the benchmark. Fails for a
+    /// benchmark of one participant.
+    pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.entry_point {
             EntryPoint::One { .. } => {
                 Err(Fault::new("a benchmark of one participant cannot run in processes"))
             }
-            EntryPoint::Several { setup } => Ok(setup),
+            EntryPoint::Several { setup } => Ok(SharedBenchmark {
+                spec: self.spec,
+                contender: self.contender.name,
+                params: self.params,
+                roles: self.roles,
+                setup,
+            }),
         }
     }
 }

@@ -5,7 +5,7 @@ mod processes;
 mod stage;
 mod threads;
 
-pub(crate) use processes::{Assignment, PARTICIPANT_VARIABLE};
+pub(crate) use processes::{Assignment, PARTICIPANT_VARIABLE, SharedBenchmark};
 pub(crate) use stage::{PATIENCE_DEFAULT, RoundParams, SetupFn, setup_erased};
 pub(crate) use threads::{play_alone, run_round_of_one_participant};
 

@@ -68,9 +68,12 @@ fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), Par
     let assignment = Assignment::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;
     let played = assignment.play(&|spec, contender| {
         let mut benches = all.iter().flat_map(|benches| benches.iter());
-        benches.find(|it| it.spec().id == spec && it.contender().name == contender).ok_or_else(
-            || Fault::new(format!("this program has no benchmark {spec} [{contender}]")),
-        )
+        let bench = benches
+            .find(|it| it.spec().id == spec && it.contender().name == contender)
+            .ok_or_else(|| {
+                Fault::new(format!("this program has no benchmark {spec} [{contender}]"))
+            })?;
+        bench.shared_benchmark()
     });
     played.map_err(|fault| ParticipantError::Fault { index: assignment.index, fault })
 }

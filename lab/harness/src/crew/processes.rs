@@ -3,7 +3,6 @@
 
 use super::stage::{PATIENCE_DEFAULT, RoundParams, SetupFn, collect_results};
 use super::threads::{panic_message, play};
-use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, adopt_descriptors};
@@ -12,7 +11,7 @@ use crate::setup::{Setup, make_inheritable};
 use crate::trace::{ActiveRecording, TraceRequest};
 use crate::workload::{self, Role};
 use handover_base::affinity;
-use handover_record::ArgValues;
+use handover_record::{ArgValues, Param, Spec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -162,6 +161,15 @@ fn describe_failed_child(children: &mut [Process]) -> String {
     }
 }
 
+/// Data that a participant's process needs about its benchmark.
+pub(crate) struct SharedBenchmark {
+    pub spec: &'static Spec,
+    pub contender: &'static str,
+    pub params: &'static [Param],
+    pub roles: fn(&ArgValues) -> Vec<Role>,
+    pub setup: SetupFn,
+}
+
 impl Assignment {
     /// Parses an assignment in JSON; the error is that of the JSON parser.
     pub fn parse(text: &str) -> Result<Assignment, String> {
@@ -172,7 +180,7 @@ impl Assignment {
     /// benchmark of a spec and contender.
     pub fn play(
         &self,
-        find: &dyn Fn(&str, &str) -> Result<&'static Bench, Fault>,
+        find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     ) -> Result<(), Fault> {
         let (answer, to) = run_assignment(find, self)?;
         let text = serde_json::to_vec(&answer).map_err(Fault::from_error)?;
@@ -182,7 +190,7 @@ impl Assignment {
 
 /// Runs the assigned participant; returns its reply, and the pipe for the reply.
 fn run_assignment(
-    find: &dyn Fn(&str, &str) -> Result<&'static Bench, Fault>,
+    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
 ) -> Result<(Answer, OwnedFd), Fault> {
     // The kernel kills this participant if its coordinator dies.
@@ -210,18 +218,17 @@ fn run_assignment(
 
 /// Sets up the assigned benchmark and runs one of its participants in this process.
 fn play_assigned(
-    find: &dyn Fn(&str, &str) -> Result<&'static Bench, Fault>,
+    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
     control: &OwnedFd,
     shared_fds: Vec<OwnedFd>,
 ) -> Result<ParticipantResult, Fault> {
     let bench = find(&assignment.spec, &assignment.contender)?;
-    let setup = bench.setup_fn()?;
-    let mut values = ArgValues::defaults(bench.params());
+    let mut values = ArgValues::defaults(bench.params);
     for (name, value) in &assignment.values {
         values.set_value(name, *value).map_err(Fault::from_error)?;
     }
-    let roles = bench.roles(&values);
+    let roles = (bench.roles)(&values);
     let role = *roles.get(assignment.index).ok_or_else(|| {
         let index = assignment.index;
         Fault::new(format!("the benchmark has no participant with index {index}"))
@@ -233,13 +240,13 @@ fn play_assigned(
     affinity::pin(cpu).map_err(Fault::from_error)?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
-    let parts_count = bench.spec().parts.len();
+    let parts_count = bench.spec.parts.len();
     let samples =
         Samples::new(assignment.timing, parts_count, role.measured, Some(control.clone()));
     let participant = workload::Participant { index: assignment.index, count: roles.len(), cpu };
     let round_params = RoundParams {
-        spec_id: bench.spec().id,
-        contender: bench.contender().name,
+        spec_id: bench.spec.id,
+        contender: bench.contender,
         values,
         parts_count,
         cpus: assignment.cpus.clone(),
@@ -255,7 +262,9 @@ fn play_assigned(
     // The recording ends before the reply is sent: after the reply, this process is killed.
     let _tracing = round_params.trace.as_ref().map(ActiveRecording::start).transpose()?;
     let _slack = round_params.allocate_slack();
-    let workload =
-        setup(&round_params.values, &mut Setup::for_inheritor(&assignment.cpus, shared_fds))?;
+    let workload = (bench.setup)(
+        &round_params.values,
+        &mut Setup::for_inheritor(&assignment.cpus, shared_fds),
+    )?;
     play(&*workload, &round_params, role, participant, &control, samples)
 }

@@ -1,6 +1,6 @@
 //! Hubs: joining an arbiter, and stopping it.
 
-use super::client::{Client, ClientLanes};
+use super::client::{Client, ClientLanes, LanePair};
 use super::port::Port;
 use super::presence::ClientState;
 use super::stamps::Stamping;
@@ -63,14 +63,16 @@ impl Hub {
         let slots_count = shared.mailbox_slots_count;
         let lanes = match shared.stamping {
             Stamping::None => {
-                let (port, lanes) = Port::pair(number, slots_count, Arc::clone(&client_state));
+                let (port, to_arbiter, from_arbiter) =
+                    Port::pair(number, slots_count, Arc::clone(&client_state));
                 new_clients.unstamped.push(port);
-                ClientLanes::Unstamped(lanes)
+                ClientLanes::Unstamped(LanePair::new(to_arbiter, from_arbiter))
             }
             Stamping::Batch | Stamping::Packet => {
-                let (port, lanes) = Port::pair(number, slots_count, Arc::clone(&client_state));
+                let (port, to_arbiter, from_arbiter) =
+                    Port::pair(number, slots_count, Arc::clone(&client_state));
                 new_clients.stamped.push(port);
-                ClientLanes::Stamped(lanes)
+                ClientLanes::Stamped(LanePair::new(to_arbiter, from_arbiter))
             }
         };
         new_clients.clients_count += 1;

@@ -1,6 +1,5 @@
 //! The arbiter's ends of a client's mailboxes.
 
-use super::client::LanePair;
 use super::lane::{LaneError, LaneReceiver, LaneSender, lane};
 use super::ledger::Ledger;
 use super::presence::ClientState;
@@ -29,14 +28,17 @@ pub(super) struct Port<const IN_WORDS: usize, const OUT_WORDS: usize> {
     pub(super) ledger: Ledger,
 }
 
+/// Ends of a client's two mailboxes: the arbiter's [`Port`], and the client's sender and receiver.
+type PortAndClientLanes<const IN_WORDS: usize, const OUT_WORDS: usize> =
+    (Port<IN_WORDS, OUT_WORDS>, LaneSender<IN_WORDS>, LaneReceiver<OUT_WORDS>);
+
 impl<const IN_WORDS: usize, const OUT_WORDS: usize> Port<IN_WORDS, OUT_WORDS> {
-    /// Creates both mailboxes of a client; returns the arbiter's and the client's ends.
-    /// `mailbox_slots_count` was validated.
+    /// Creates both mailboxes of a client. `mailbox_slots_count` was validated.
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
         client_state: Arc<CachePadded<ClientState>>,
-    ) -> (Self, Box<LanePair<IN_WORDS, OUT_WORDS>>) {
+    ) -> PortAndClientLanes<IN_WORDS, OUT_WORDS> {
         let lanes = || -> Result<_, LaneError> {
             let to_arbiter = lane::<IN_WORDS>(mailbox_slots_count)?;
             Ok((to_arbiter, lane::<OUT_WORDS>(return_slots_count(mailbox_slots_count))?))
@@ -50,7 +52,7 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> Port<IN_WORDS, OUT_WORDS> {
         let ledger = Ledger { client, ..Ledger::default() };
         let spill = VecDeque::new();
         let port = Self { inbox, outbox, spill, client_state, ledger };
-        (port, LanePair::new(to_arbiter, from_arbiter))
+        (port, to_arbiter, from_arbiter)
     }
 
     /// Returns a released or dropped packet to the client.
