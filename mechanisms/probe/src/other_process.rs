@@ -22,6 +22,7 @@ use crate::site::{
     CONTROL_BYTES, KIND_CONTROL, RemoteSiteData, STATE_OFF, STATE_OFFSET, STATE_ON, Site,
     TEXT_OFFSET,
 };
+use handover_base::clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -116,6 +117,11 @@ impl Process {
     /// If the process is not recording yet, its first event starts a recording with `config`, under
     /// the process's user and working directory. The recording ends with the process; its trace can
     /// be read at any time. A C program keeps its newest events, whatever the policy.
+    ///
+    /// If that recording cannot be started (because its path is not writable, for example), the
+    /// process reports it on its stderr and does not try this request again. Call `enable` again,
+    /// with the same or another `config`, once the cause is removed. A C program takes only its first
+    /// request.
     ///
     /// # Errors
     /// If the path is not absolute or is too long, the process has ended, or it is a C program without the recording
@@ -256,9 +262,11 @@ fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
     let error = || OtherProcessError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
     let (policy, ring_bytes, wait_ms) = (config.policy(), config.ring_bytes, config.wait_ms());
-    let text =
-        config_request::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n"))
-            + "\0";
+    // Makes each request different: the process does not try one again with which it has failed.
+    let now_ns = clock::monotonic_ns();
+    let text = config_request::with_checksum(&format!(
+        "{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n{now_ns}\n"
+    )) + "\0";
     let is_valid = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
     is_valid.then(|| text.into_bytes()).ok_or_else(error)
 }
@@ -290,7 +298,8 @@ mod tests {
         let texts = [&one, &other].map(|config| encode_request(config).unwrap());
         let read = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            crate::config_request::parse_request(bytes[..end].to_vec())
+            let request = config_request::parse_request(bytes[..end].to_vec())?;
+            Some(request.config)
         };
         for (before, after) in [(0, 1), (1, 0)] {
             let whole = [read(&texts[0]).expect("whole"), read(&texts[1]).expect("whole")];
