@@ -24,7 +24,8 @@ pub(crate) struct ConfigRequest {
 
 /// Returns the request that another process has written into this process's memory. Returns `None`
 /// if there is none. The request has a line each for the file, the policy, the ring's size, the
-/// wait, the time of the request, and the checksum of these.
+/// wait, the maximum number of threads, the path of the rings (empty for the default), the time of
+/// the request, and the checksum of these.
 pub(crate) fn pending_request() -> Option<ConfigRequest> {
     for _ in 0..READ_ATTEMPTS_MAX {
         let text = CONTROL.written_bytes();
@@ -58,6 +59,16 @@ pub(crate) fn parse_request(text: Vec<u8>) -> Option<ConfigRequest> {
     let policy: Policy = lines.next()?.parse().ok()?;
     let ring_bytes = lines.next().and_then(|text| environment::parse_bytes(text).ok());
     let wait = lines.next().and_then(|text| environment::parse_milliseconds(text).ok());
-    let config = environment::build_config(file, policy, ring_bytes);
-    Some(ConfigRequest { config: config.wait_max(wait.unwrap_or_default()), checksum })
+    // These lines are missing in the request of an earlier version of this crate.
+    let threads_max = lines.next().and_then(|text| text.parse().ok());
+    let rings_path = lines.next().filter(|path| !path.is_empty());
+    let mut config =
+        environment::build_config(file, policy, ring_bytes).wait_max(wait.unwrap_or_default());
+    if let Some(threads_max) = threads_max {
+        config = config.threads_max(threads_max);
+    }
+    if let Some(path) = rings_path {
+        config = config.rings_path(path);
+    }
+    Some(ConfigRequest { config, checksum })
 }
