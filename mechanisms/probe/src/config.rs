@@ -1,7 +1,7 @@
 //! Configuration of a recording.
 
 use crate::error::StartError;
-use handover_base::range;
+use handover_base::range::{self, OutOfRange};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct Config {
     /// Size of each thread's ring in bytes, before rounding.
     pub(crate) ring_bytes: u64,
     /// Maximum number of rings, and so of threads recorded at a time.
-    threads_max: u64,
+    pub(crate) threads_max: u64,
     /// Path of the file of rings of a stream; `None` for the default.
     pub(crate) rings_path: Option<PathBuf>,
     /// Maximum time that a thread waits for space in its ring.
@@ -148,10 +148,15 @@ impl Config {
     /// # Errors
     /// [`StartError::OutOfRange`] names the first number that is not.
     pub fn validate(&self) -> Result<(), StartError> {
+        Ok(self.check_ranges()?)
+    }
+
+    /// Checks that all numbers are within their bounds. The error names the first number that is
+    /// not.
+    pub(crate) fn check_ranges(&self) -> Result<(), OutOfRange> {
         range::check("ring_bytes", self.ring_bytes, RING_BYTES_MIN, RING_BYTES_MAX)?;
         range::check("threads_max", self.threads_max, 1, THREADS_MAX)?;
-        range::check("wait_max_ms", self.wait_ms(), 0, WAIT_MS_MAX)?;
-        Ok(())
+        range::check("wait_max_ms", self.wait_ms(), 0, WAIT_MS_MAX)
     }
 }
 

@@ -4,7 +4,6 @@ use crate::config::{Config, Policy};
 use crate::environment;
 use crate::format::checksum;
 use crate::site::CONTROL;
-use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Length in bytes of the last line of a request, which contains the checksum.
@@ -14,23 +13,27 @@ const READ_ATTEMPTS_MAX: u32 = 20;
 /// Delay between two attempts to read a request.
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
-/// `true` once the request was discarded, because no recording could be started with it.
-static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
+/// Request of another process for a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConfigRequest {
+    /// Configuration of the requested recording.
+    pub(crate) config: Config,
+    /// Checksum of the request. Two requests with the same configuration differ in it.
+    pub(crate) checksum: u64,
+}
 
-/// Returns the configuration that another process has written into this process's memory. Returns
-/// `None` if there is none. The configuration has a line each for the file, the policy, the ring's
-/// size, the wait, and the checksum of these.
-pub(crate) fn requested_config() -> Option<Config> {
-    if IS_DISCARDED.load(Ordering::Relaxed) {
-        return None;
-    }
+/// Returns the request that another process has written into this process's memory. Returns `None`
+/// if there is none. The request has a line each for the file, the policy, the ring's size, the
+/// wait, the maximum number of threads, the path of the rings (empty for the default), the time of
+/// the request, and the checksum of these.
+pub(crate) fn pending_request() -> Option<ConfigRequest> {
     for _ in 0..READ_ATTEMPTS_MAX {
         let text = CONTROL.written_bytes();
         if text.is_empty() {
             return None;
         }
-        if let Some(config) = parse_request(text) {
-            return Some(config);
+        if let Some(request) = parse_request(text) {
+            return Some(request);
         }
         std::thread::sleep(READ_RETRY_DELAY);
     }
@@ -44,10 +47,11 @@ pub(crate) fn with_checksum(lines: &str) -> String {
 }
 
 /// Parses a request with its checksum; `None` if it is incomplete or invalid.
-pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
+pub(crate) fn parse_request(text: Vec<u8>) -> Option<ConfigRequest> {
     let text = String::from_utf8(text).ok()?;
     let (text, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_BYTES)?)?;
-    if sum.trim_end() != format!("{:016x}", checksum(text.as_bytes())) {
+    let checksum = checksum(text.as_bytes());
+    if sum.trim_end() != format!("{checksum:016x}") {
         return None;
     }
     let mut lines = text.lines();
@@ -55,10 +59,16 @@ pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
     let policy: Policy = lines.next()?.parse().ok()?;
     let ring_bytes = lines.next().and_then(|text| environment::parse_bytes(text).ok());
     let wait = lines.next().and_then(|text| environment::parse_milliseconds(text).ok());
-    Some(environment::build_config(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
-}
-
-/// Discards the request, because a recording could not be started with it.
-pub(crate) fn discard_request() {
-    IS_DISCARDED.store(true, Ordering::Relaxed);
+    // These lines are missing in the request of an earlier version of this crate.
+    let threads_max = lines.next().and_then(|text| text.parse().ok());
+    let rings_path = lines.next().filter(|path| !path.is_empty());
+    let mut config =
+        environment::build_config(file, policy, ring_bytes).wait_max(wait.unwrap_or_default());
+    if let Some(threads_max) = threads_max {
+        config = config.threads_max(threads_max);
+    }
+    if let Some(path) = rings_path {
+        config = config.rings_path(path);
+    }
+    Some(ConfigRequest { config, checksum })
 }

@@ -120,13 +120,26 @@ pub enum OtherProcessError {
         /// ID of the process.
         pid: u32,
     },
-    /// The trace's path cannot be sent to the process. It is relative, has more than one line, or
-    /// is too long. The whole request has 1,024 bytes.
+    /// The trace's path cannot be sent to the process. It is relative, is not UTF-8, has more than
+    /// one line, or is too long. The whole request has 1,024 bytes.
     #[error("trace path {path}: must be an absolute path, on one line, of at most about 900 bytes")]
     Path {
         /// Path of the trace as passed by the caller.
         path: PathBuf,
     },
+    /// The path of the file of rings cannot be sent to the process. It is relative, is not UTF-8,
+    /// has more than one line, or is too long. The whole request has 1,024 bytes.
+    #[error(
+        "rings_path {path}: must be an absolute path, on one line, of at most about 900 bytes \
+         together with the path of the trace"
+    )]
+    RingsPath {
+        /// Path of the file of rings as passed by the caller.
+        path: PathBuf,
+    },
+    /// A configured number is outside its range.
+    #[error(transparent)]
+    OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The process's memory could not be read or written. The process has exited, or has unmapped
     /// the memory.
     #[error("cannot access the memory of process {pid}: has it exited?")]

@@ -22,6 +22,7 @@ use crate::site::{
     CONTROL_BYTES, KIND_CONTROL, RemoteSiteData, STATE_OFF, STATE_OFFSET, STATE_ON, Site,
     TEXT_OFFSET,
 };
+use handover_base::clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -115,11 +116,19 @@ impl Process {
     ///
     /// If the process is not recording yet, its first event starts a recording with `config`, under
     /// the process's user and working directory. The recording ends with the process; its trace can
-    /// be read at any time. A C program keeps its newest events, whatever the policy.
+    /// be read at any time. All of `config` is used, with the maximum wait rounded up to
+    /// milliseconds. A C program uses only the path and the ring's size: it keeps its newest
+    /// events, whatever the policy.
+    ///
+    /// If that recording cannot be started (because its path is not writable, for example), the
+    /// process reports it on its stderr and does not try this request again. Call `enable` again,
+    /// with the same or another `config`, once the cause is removed. A C program takes only its first
+    /// request.
     ///
     /// # Errors
-    /// If the path is not absolute or is too long, the process has ended, or it is a C program without the recording
-    /// library.
+    /// If a number in `config` is out of range, a path in it is not absolute or is too long, the
+    /// process has ended, or it is a C program without the recording library. If `config` is
+    /// refused, no site is switched.
     pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OtherProcessError> {
         let request = encode_request(config)?;
         if self.control_addresses.is_empty() {
@@ -252,20 +261,40 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
 }
 
 /// Encodes the recording's configuration in the format that `config_request::parse_request` parses.
+///
+/// # Errors
+/// If a number is out of range, or a path is not absolute, not UTF-8, or too long.
 fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
-    let error = || OtherProcessError::Path { path: config.path().to_owned() };
-    let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
+    config.check_ranges()?;
+    let path_error = || OtherProcessError::Path { path: config.path().to_owned() };
+    let path = path_line(config.path()).ok_or_else(path_error)?;
+    let rings_path = config.rings_path.as_deref();
+    let rings_error =
+        || OtherProcessError::RingsPath { path: rings_path.unwrap_or(Path::new("")).to_owned() };
+    let rings = rings_path.map_or(Some(""), path_line).ok_or_else(rings_error)?;
     let (policy, ring_bytes, wait_ms) = (config.policy(), config.ring_bytes, config.wait_ms());
-    let text =
-        config_request::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n"))
-            + "\0";
-    let is_valid = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
-    is_valid.then(|| text.into_bytes()).ok_or_else(error)
+    let threads_max = config.threads_max;
+    // Makes each request different: the process does not try one again with which it has failed.
+    let now_ns = clock::monotonic_ns();
+    let text = config_request::with_checksum(&format!(
+        "{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n{threads_max}\n{rings}\n{now_ns}\n"
+    )) + "\0";
+    if text.len() < CONTROL_BYTES {
+        return Ok(text.into_bytes());
+    }
+    Err(if rings.len() > path.len() { rings_error() } else { path_error() })
+}
+
+/// Returns `path` as a line of a request; `None` if it is not absolute, not UTF-8, or has more than
+/// one line.
+fn path_line(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.starts_with('/') && !text.contains(['\n', '\0']))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn maps_line_with_spaces_in_path_is_parsed() {
@@ -290,7 +319,8 @@ mod tests {
         let texts = [&one, &other].map(|config| encode_request(config).unwrap());
         let read = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            crate::config_request::parse_request(bytes[..end].to_vec())
+            let request = config_request::parse_request(bytes[..end].to_vec())?;
+            Some(request.config)
         };
         for (before, after) in [(0, 1), (1, 0)] {
             let whole = [read(&texts[0]).expect("whole"), read(&texts[1]).expect("whole")];
@@ -304,6 +334,44 @@ mod tests {
                     assert!(plan.is_none_or(|plan| whole.contains(&plan)), "{first} {last}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn request_carries_every_setting() {
+        let config = Config::stream("/tmp/a.trace")
+            .ring_bytes(1 << 16)
+            .threads_max(3)
+            .rings_path("/tmp/a b.rings")
+            .wait_max(Duration::from_millis(20));
+        for config in [config, Config::last("/tmp/a.trace")] {
+            let mut text = encode_request(&config).unwrap();
+            assert_eq!(text.pop(), Some(0));
+            assert_eq!(config_request::parse_request(text).unwrap().config, config);
+        }
+    }
+
+    #[test]
+    fn request_without_the_newer_lines_has_their_defaults() {
+        let text = config_request::with_checksum("/tmp/a.trace\nstream\n65536\n20\n");
+        let expected =
+            Config::stream("/tmp/a.trace").ring_bytes(1 << 16).wait_max(Duration::from_millis(20));
+        let request = config_request::parse_request(text.into_bytes()).unwrap();
+        assert_eq!(request.config, expected);
+    }
+
+    #[test]
+    fn request_with_invalid_setting_is_refused() {
+        let refusal = |config| encode_request(&config).unwrap_err().to_string();
+        let error = refusal(Config::last("/tmp/x").ring_bytes(100));
+        assert_eq!(error, "ring_bytes=100: must lie in 8192..=4294967296");
+        let error = refusal(Config::last("/tmp/x").threads_max(0));
+        assert_eq!(error, "threads_max=0: must lie in 1..=65536");
+        let error = refusal(Config::stream("/tmp/x").wait_max(Duration::from_secs(3601)));
+        assert_eq!(error, "wait_max_ms=3601000: must lie in 0..=3600000");
+        for rings in ["relative".to_owned(), "/a\nb".to_owned(), format!("/{}", "a".repeat(1_000))] {
+            let error = refusal(Config::stream("/tmp/x").rings_path(&rings));
+            assert!(error.starts_with(&format!("rings_path {rings}: ")), "{error}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The recording of this process: its begin and end, and the threads that record.
 
 use crate::config::{Config, Policy};
+use crate::config_request::{self, ConfigRequest};
 use crate::environment::PATTERN_VARIABLE;
 use crate::error::StartError;
 use crate::format;
@@ -9,10 +10,10 @@ use crate::raw::current::{self, ThreadPhase};
 use crate::raw::hooks::{self, ProcessHooks};
 use crate::raw::mapping::LaneMemory;
 use crate::raw::{sigbus, switching};
+use crate::registry;
 use crate::session::{LOST_WITHOUT_LANE, Session, Summary, lock};
 use crate::stream::Streamer;
 use crate::trace_file;
-use crate::{config_request, registry};
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,9 @@ struct Control {
     current: Option<RunningRecording>,
     /// Configuration of the recording that the next event starts if none is running.
     pending_config: Option<Config>,
+    /// Checksum of the last request with which no recording could be started, if any. It is not
+    /// tried again; a later request is.
+    failed_request: Option<u64>,
     /// Suffix that a forked process appends to its parent's file names; empty if not forked.
     suffix: String,
     /// `true` once the process's exit handlers run. No recording may start then, because it would
@@ -48,6 +52,7 @@ struct Control {
 static CONTROL: Mutex<Control> = Mutex::new(Control {
     current: None,
     pending_config: None,
+    failed_request: None,
     suffix: String::new(),
     is_ending: false,
 });
@@ -300,17 +305,20 @@ pub(crate) fn wait_for_space() -> bool {
 /// Maximum number of file names to try for a trace, while other processes record to these files.
 const FILE_NAMES_MAX: u32 = 1000;
 
-/// Starts the recording that another process or the environment has configured, if any.
+/// Starts the recording that another process or the environment has configured, if any. If this
+/// fails, the error is reported once. Only a new request of another process is then tried.
 fn start_pending(control: &mut Control) {
     if control.is_ending {
         return;
     }
-    let remote = || {
-        let plan = config_request::requested_config()?;
-        let path = trace_file::with_suffix(plan.path(), &control.suffix);
-        Some(if control.suffix.is_empty() { plan } else { plan.with_path(path) })
-    };
-    let Some(plan) = remote().or_else(|| control.pending_config.clone()) else { return };
+    let request = config_request::pending_request()
+        .filter(|request| control.failed_request != Some(request.checksum));
+    let checksum = request.as_ref().map(|request| request.checksum);
+    let remote = request.map(|ConfigRequest { config, .. }| {
+        let path = trace_file::with_suffix(config.path(), &control.suffix);
+        if control.suffix.is_empty() { config } else { config.with_path(path) }
+    });
+    let Some(plan) = remote.or_else(|| control.pending_config.clone()) else { return };
     let pid = std::process::id();
     let is_recorded_already = |error: &StartError| match error {
         StartError::File { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
@@ -329,7 +337,7 @@ fn start_pending(control: &mut Control) {
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
-        config_request::discard_request();
+        control.failed_request = checksum.or(control.failed_request);
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
         eprintln!("handover-probe: {PATTERN_VARIABLE}: cannot start the recording: {error}{why}");

@@ -34,7 +34,39 @@ unsafe impl Send for MappedRange {}
 static NEWEST_NODE: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
 
 /// Signal action of SIGBUS before [`install_fault_handler`].
-static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
+static PREVIOUS_ACTION: PreviousAction<libc::sigaction> = PreviousAction::new();
+
+/// Signal action before the installation of a handler. The handler can read it from its first
+/// signal on.
+#[derive(Debug)]
+struct PreviousAction<A> {
+    /// Action that was read before the installation.
+    read: OnceLock<A>,
+    /// Action that the installation has replaced. It differs from `read` only if another thread has
+    /// set an action in between.
+    replaced: OnceLock<A>,
+}
+
+impl<A> PreviousAction<A> {
+    const fn new() -> Self {
+        Self { read: OnceLock::new(), replaced: OnceLock::new() }
+    }
+
+    /// Stores the action that `read` returns, then calls `install`, which installs the handler and
+    /// returns the action that it has replaced. Further calls have no effect.
+    fn install_once(&self, read: impl FnOnce() -> A, install: impl FnOnce() -> A) {
+        self.replaced.get_or_init(|| {
+            // Before the installation: a signal may arrive before `replaced` is set.
+            self.read.get_or_init(read);
+            install()
+        });
+    }
+
+    /// Returns the action; `None` before the installation.
+    fn get(&self) -> Option<&A> {
+        self.replaced.get().or_else(|| self.read.get())
+    }
+}
 
 impl MappedRange {
     /// Registers a mapping, until [`unregister`](MappedRange::unregister).
@@ -124,18 +156,24 @@ impl MappedRange {
 /// Installs the handler for faults in registered mappings, once. The handler passes all other
 /// signals to the previous action. It does not replace a handler that the program installs later.
 pub(crate) fn install_fault_handler() {
-    PREVIOUS_ACTION.get_or_init(|| {
-        // SAFETY: all zeroes are a valid sigaction: the default, without flags.
-        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: all zeroes are a valid sigaction: the default, without flags.
-        let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: all zeroes are a valid sigaction: the default, without flags.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    let read = || {
+        let mut current = default;
+        // SAFETY: sets no action, as the new one is null. `current` is valid for writing.
+        unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut current) };
+        current
+    };
+    let install = || {
+        let (mut before, mut ours) = (default, default);
         ours.sa_sigaction = on_fault as *const () as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: SA_SIGINFO is set and the handler has its signature; it calls only functions that
         // are async-signal-safe. `before` is valid for writing the current action.
         unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) };
         before
-    });
+    };
+    PREVIOUS_ACTION.install_once(read, install);
 }
 
 /// Handles SIGBUS. Replaces the mapping that contains the address if its file was truncated, or
@@ -169,9 +207,9 @@ fn forward(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let handler = PREVIOUS_ACTION.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
-    let wants_info =
-        PREVIOUS_ACTION.get().is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+    let previous = PREVIOUS_ACTION.get();
+    let handler = previous.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    let wants_info = previous.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
     match handler {
         libc::SIG_DFL | libc::SIG_IGN if handler == libc::SIG_DFL || code > 0 => {
             // SAFETY: sets the default action. A fault then occurs again when the handler returns.
@@ -197,5 +235,25 @@ fn forward(
             let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }
+    }
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn previous_action_is_known_when_the_handler_is_installed() {
+        let previous = PreviousAction::new();
+        assert_eq!(previous.get(), None);
+        let install = || {
+            // A signal that arrives now is handled by the new handler.
+            assert_eq!(previous.get(), Some(&"read"));
+            "replaced"
+        };
+        previous.install_once(|| "read", install);
+        assert_eq!(previous.get(), Some(&"replaced"));
+        previous.install_once(|| unreachable!(), || unreachable!());
+        assert_eq!(previous.get(), Some(&"replaced"));
     }
 }

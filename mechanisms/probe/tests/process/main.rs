@@ -13,7 +13,7 @@ use handover_probe::{
     Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded_events_count,
 };
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -54,7 +54,8 @@ fn line(child: &mut Child, word: &str) -> String {
     }
 }
 
-fn wait_for_the_end() {
+/// Waits until the parent writes a byte or closes the pipe.
+fn wait_for_the_parent() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -70,7 +71,7 @@ fn killed_process_leaves_all_events_readable() {
         enable("process.*").unwrap();
         mark(0..EVENTS);
         println!("recorded");
-        wait_for_the_end();
+        wait_for_the_parent();
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -310,7 +311,7 @@ fn sites_of_another_process_are_switched() {
         }
         mark(0..10);
         println!("recorded");
-        wait_for_the_end();
+        wait_for_the_parent();
         return;
     }
     if handover_probe::backend() == handover_probe::Backend::Flag {
@@ -337,6 +338,42 @@ fn sites_of_another_process_are_switched() {
     assert!(child.wait().unwrap().success());
     let trace = Trace::open(&path).unwrap();
     assert_eq!((trace.state(), trace.merged_events().count()), (RecordingState::Finished, 10));
+}
+
+#[test]
+fn request_after_a_failed_one_starts_the_recording() {
+    if path_of_child().is_some() {
+        println!("ready");
+        for (numbers, word) in [(0..10, "failed"), (10..20, "recorded")] {
+            wait_for_the_parent();
+            mark(numbers);
+            println!("{word}");
+        }
+        wait_for_the_parent();
+        return;
+    }
+    if handover_probe::backend() == handover_probe::Backend::Flag {
+        println!("skipped: switching from outside: sites are flags in this build");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let path = missing.join("trace");
+    let mut command = child("request_after_a_failed_one_starts_the_recording", &path);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    line(&mut child, "ready");
+    let mut process = Process::attach(child.id()).unwrap();
+    for word in ["failed", "recorded"] {
+        assert!(process.enable("process.mark", &Config::last(&path)).unwrap() > 0);
+        child.stdin.as_mut().expect("piped").write_all(b"\n").unwrap();
+        line(&mut child, word);
+        if word == "failed" {
+            std::fs::create_dir(&missing).unwrap();
+        }
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(values_of(&[path]).into_iter().eq(10..20));
 }
 
 #[test]
@@ -454,7 +491,7 @@ fn programs_with_the_same_file_do_not_replace_an_active_trace() {
         if std::env::var_os("HANDOVER_TRACE").is_none() {
             let _recording = Recording::start(Config::last(path)).unwrap();
             println!("recorded");
-            wait_for_the_end();
+            wait_for_the_parent();
             return;
         }
         mark(0..10);
