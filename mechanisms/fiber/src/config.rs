@@ -4,6 +4,8 @@ use crate::ConfigError;
 use handover_base::range;
 
 const WORKERS_MAX: u32 = 1024;
+/// Maximum number of pools, whose indices are 16-bit numbers.
+pub(crate) const POOLS_MAX: usize = 1 << 16;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;
 /// Least urgent priority; 0 is the most urgent.
@@ -125,7 +127,7 @@ impl Config {
             STACK_BYTES_MIN as u64,
             STACK_BYTES_MAX as u64,
         )?;
-        range::check("pools", self.pools.len() as u64, 1, 1 << 16)?;
+        range::check("pools", self.pools.len() as u64, 1, POOLS_MAX as u64)?;
         if !self.cpus.is_empty() && self.cpus.len() != self.workers_count as usize {
             return Err(ConfigError::CpusCountMismatch {
                 cpus_count: self.cpus.len(),

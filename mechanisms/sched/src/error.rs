@@ -21,9 +21,12 @@ pub enum Refusal {
         "the packet is longer than the flow's length_max_bytes: split it, or raise length_max_bytes"
     )]
     TooLong,
-    /// The packet's flow does not exist and cannot be created. The maximum number of flows or sum
-    /// of weights is reached.
-    #[error("cannot create the flow: the limit of flows or of the sum of weights is reached")]
+    /// The packet's flow does not exist and cannot be created. Its number is not below the maximum
+    /// number of flows, or the sum of weights would exceed its limit.
+    #[error(
+        "cannot create the flow: raise the configuration's flows_max above the flow's number, or \
+         give flows less weight"
+    )]
     NoMoreFlows,
     /// The packet's length is zero.
     #[error("the packet is empty: length_bytes must be at least 1")]

@@ -199,8 +199,9 @@ impl Runtime {
     /// never ends.
     ///
     /// # Panics
-    /// Panics if a fiber of this runtime calls, or if a worker panicked, which would be a bug in
-    /// this crate.
+    /// Panics if a fiber of this runtime calls, or if a worker panicked. A worker panics if it cannot wait for
+    /// descriptors, because the program has closed the worker's own, or because of a bug in this crate. The runtime is
+    /// then [abandoned](Self::abandon).
     pub fn shutdown(mut self) {
         self.join_workers();
     }
@@ -217,6 +218,12 @@ impl Runtime {
             return;
         }
         self.threads.clear();
+        self.stop_and_leak();
+    }
+
+    /// Stops the workers once their current fibers suspend themselves, and leaks the shared state, because fibers that
+    /// have not finished remain.
+    fn stop_and_leak(&self) {
         self.begin_closing();
         // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's
         // state.
@@ -253,11 +260,13 @@ impl Runtime {
             "deadlock: a fiber called shutdown() on the runtime that runs it, or dropped that runtime"
         );
         self.begin_closing();
-        for thread in self.threads.drain(..) {
-            if let Err(panic) = thread.join()
-                && !thread::panicking()
-            {
-                std::panic::resume_unwind(panic);
+        for thread in std::mem::take(&mut self.threads) {
+            if let Err(panic) = thread.join() {
+                // Fibers of that worker may remain.
+                self.stop_and_leak();
+                if !thread::panicking() {
+                    std::panic::resume_unwind(panic);
+                }
             }
         }
     }

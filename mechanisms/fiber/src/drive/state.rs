@@ -154,7 +154,7 @@ pub(crate) struct ResolvedPool {
 impl RuntimeState {
     pub(crate) fn new(config: Config, can_steal_suspended: bool) -> Arc<Self> {
         let all: Vec<u32> = (0..config.workers_count).collect();
-        let pools = config.pools.iter().zip(0..).map(|(pool, index)| {
+        let pools = config.pools.iter().zip(0..=u16::MAX).map(|(pool, index)| {
             let workers = if pool.workers.is_empty() { &all } else { &pool.workers };
             ResolvedPool {
                 name: pool.name.clone(),
@@ -226,5 +226,22 @@ impl ResolvedPool {
         // Relaxed: any worker of the pool will do.
         let turn = self.turns_count.fetch_add(1, Ordering::Relaxed) as usize;
         self.workers[turn % self.workers.len()] as usize
+    }
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+    use crate::PoolConfig;
+    use crate::config::POOLS_MAX;
+
+    #[test]
+    fn largest_number_of_pools_gives_each_pool_its_index() {
+        let pools = vec![PoolConfig::new("", 0); POOLS_MAX];
+        let state = RuntimeState::new(Config { pools, ..Config::default() }, false);
+        assert_eq!(state.pools.len(), POOLS_MAX);
+        assert!(
+            state.pools.iter().enumerate().all(|(index, pool)| usize::from(pool.index) == index)
+        );
     }
 }

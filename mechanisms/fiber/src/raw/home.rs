@@ -16,7 +16,8 @@ impl HomeAddress {
 #[inline]
 fn home_of(fiber: &Runnable) -> &WorkerState {
     // SAFETY: only HomeAddress::for_worker() makes an address, from a worker's state. The state belongs to a
-    // runtime, which outlives its fibers, and this fiber has not ended.
+    // runtime, and this fiber has not ended. A runtime that ends before its fibers, because it was abandoned or a
+    // worker panicked, leaks the state: Runtime::stop_and_leak().
     unsafe { fiber.home().0.cast().as_ref() }
 }
 

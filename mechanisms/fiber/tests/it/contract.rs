@@ -3,14 +3,19 @@
 
 #[path = "../raw/deny.rs"]
 mod deny;
+#[path = "../raw/descriptors.rs"]
+mod descriptors;
 #[cfg(not(any(handover_sanitizer = "address", handover_sanitizer = "thread")))]
 #[path = "../raw/fault.rs"]
 mod fault;
 
 use handover_fiber::{
-    Builder, Config, Eventual, PoolConfig, Runtime, Stealing, sleep, spawn_detached, yield_now,
+    Builder, Config, Eventual, PoolConfig, Runtime, Stealing, readable, sleep, spawn_detached,
+    yield_now,
 };
 use std::hint::black_box;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -23,6 +28,8 @@ fn child(test: &str, what: &str) -> std::io::Result<Output> {
     Command::new(std::env::current_exe()?)
         .args(["--exact", &format!("contract::{test}"), "--nocapture", "--test-threads=1"])
         .env("HANDOVER_FIBER_CHILD", what)
+        // glibc overwrites freed memory, so that an access to it is noticed.
+        .env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165")
         .env("RUST_BACKTRACE", "0")
         .output()
 }
@@ -208,6 +215,29 @@ fn idle_runtime_wakes_less_than_five_times_a_second() -> TestResult {
         assert!(Instant::now() < until, "{woken} times in a second, with nothing to do");
     }
     runtime.abandon();
+    Ok(())
+}
+
+#[test]
+fn fiber_of_a_worker_that_panicked_can_be_woken_after_the_shutdown() -> TestResult {
+    static NEVER: Eventual = Eventual::new();
+    if child_argument().is_none() {
+        let test = "fiber_of_a_worker_that_panicked_can_be_woken_after_the_shutdown";
+        assert_passed(&child(test, "panic")?);
+        return Ok(());
+    }
+    let runtime = Runtime::new(Config::default())?;
+    let (near, _far) = UnixStream::pair()?;
+    let spawns = runtime.spawn(move || {
+        spawn_detached(|| NEVER.wait()).unwrap();
+        spawn_detached(move || drop(readable(&near))).unwrap();
+        yield_now(); // both fibers run, and wait
+    })?;
+    spawns.join()?;
+    descriptors::replace_epoll_sets()?;
+    runtime.spawn_detached(|| ())?; // the worker waits for descriptors again, and panics
+    assert!(catch_unwind(AssertUnwindSafe(|| runtime.shutdown())).is_err());
+    NEVER.set(())?; // wakes a fiber that will never run
     Ok(())
 }
 

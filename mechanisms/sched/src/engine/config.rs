@@ -29,6 +29,8 @@ pub struct Config {
     pub flows_max: u32,
     /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
     /// flows. All flows with smaller numbers are created as well, also those that were removed.
+    /// A packet of flow [`flows_max`](Self::flows_max) or a greater number is refused and creates no flow. If the sum
+    /// of weights reaches its limit, the packet is refused, and the flows created until then remain.
     pub template: Option<FlowSpec>,
     /// Initial quantum of `rr`: bytes that a flow may send in a cycle, per unit of weight. The
     /// scheduler raises the quantum if a flow's longest packet would not fit otherwise. A greater

@@ -111,7 +111,7 @@ impl<T: Copy + Debug> Fifo<T> {
             let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
             return self.refuse(packet, reason);
         }
-        match make_flows(self, self.template, packet.flow) {
+        match make_flows(self, self.template, self.flows_max, packet.flow) {
             Ok(()) => self.enqueue(now_ns, packet),
             Err(reason) => self.refuse(packet, reason),
         }

@@ -151,10 +151,12 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         pushed: PushResult,
     ) -> EnqueueResult<T> {
         let reason = match pushed {
-            PushResult::NoFlow => match make_flows(self, self.template, packet.flow) {
-                Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
-                Err(reason) => reason,
-            },
+            PushResult::NoFlow => {
+                match make_flows(self, self.template, self.table.flows_max, packet.flow) {
+                    Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
+                    Err(reason) => reason,
+                }
+            }
             PushResult::FlowFull { drops_head: true } => {
                 return self.table.replace_oldest(&mut self.order, &packet);
             }

@@ -139,10 +139,13 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         pushed: PushResult,
     ) -> EnqueueResult<T> {
         let reason = match pushed {
-            PushResult::NoFlow => match make_flows(self, self.config.template, packet.flow) {
-                Ok(()) => return self.enqueue(now_ns, packet),
-                Err(reason) => reason,
-            },
+            PushResult::NoFlow => {
+                let Config { template, flows_max, .. } = self.config;
+                match make_flows(self, template, flows_max, packet.flow) {
+                    Ok(()) => return self.enqueue(now_ns, packet),
+                    Err(reason) => reason,
+                }
+            }
             PushResult::FlowFull { drops_head: true } => {
                 let tenant = self.tenant_of[packet.flow as usize] as usize;
                 return self.flows.replace_oldest(&mut self.tenants[tenant].order, &packet);

@@ -120,14 +120,18 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
     }
 }
 
-/// Creates flows from the template until flow `flow` exists.
+/// Creates flows from the template until flow `flow` exists. Creates none if its number is not below `flows_max`.
 #[cold]
 pub(super) fn make_flows<T: Copy + core::fmt::Debug>(
     scheduler: &mut impl Scheduler<T>,
     template: Option<FlowSpec>,
+    flows_max: u32,
     flow: u32,
 ) -> Result<(), Refusal> {
     let spec = template.ok_or(Refusal::UnknownFlow)?;
+    if flow >= flows_max {
+        return Err(Refusal::NoMoreFlows);
+    }
     // The smallest number that is free comes first.
     while scheduler.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)? < flow {}
     Ok(())

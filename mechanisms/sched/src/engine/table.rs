@@ -125,7 +125,7 @@ pub(crate) struct FlowTable<T, H, A> {
     first_free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,
-    flows_max: u32,
+    pub(crate) flows_max: u32,
 }
 
 impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for FlowTable<T, H, A> {

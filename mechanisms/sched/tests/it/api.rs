@@ -192,6 +192,30 @@ fn paced_tenants_limit_their_flows_to_their_rate() {
 }
 
 #[test]
+fn packet_whose_flow_is_not_below_the_maximum_is_refused_and_creates_no_flow() {
+    let config = Config { flows_max: 4, template: Some(spec(1)), ..Config::default() };
+    let check = |scheduler: &mut dyn Scheduler<u64>, name: &str| {
+        for flow in [4, 70_000] {
+            let refused = scheduler.enqueue(0, packet(flow, 0)).expect_err("too great a number");
+            assert_eq!(refused.reason, Refusal::NoMoreFlows, "{name}");
+            assert_eq!(scheduler.flows_count(), 0, "{name}");
+        }
+        assert_eq!(scheduler.totals().refused, 2, "{name}");
+        assert_eq!(scheduler.add_flow(spec(1)), Ok(0), "{name}");
+        let greatest = scheduler.enqueue(0, packet(3, 0));
+        assert_eq!(greatest, Ok(EnqueueOutcome::Queued), "{name}");
+        assert_eq!(scheduler.flows_count(), 4, "{name}");
+    };
+    for &algorithm in Algorithm::ALL {
+        check(&mut *algorithm.build::<u64>(&config).expect("create a scheduler"), algorithm.name());
+    }
+    let mut tenants =
+        Algorithm::Rr.build_tenants::<u64>(Algorithm::Rr, &config).expect("two levels");
+    tenants.add_tenant(1, 1500).expect("add a tenant");
+    check(&mut *tenants, "two levels");
+}
+
+#[test]
 fn out_of_range_values_are_refused_with_their_range() {
     for &algorithm in Algorithm::ALL {
         let config = Config { flows_max: 2, ..Config::default() };
