@@ -40,7 +40,7 @@ const TESTS: [(&[&str], &str); 2] =
     [(&["base", "mechanisms"], "--lib --tests"), (&["services"], "--lib --test it --test logging")];
 
 /// Tests that cannot run under qemu, each with the reason.
-const SKIPPED_TESTS: [(&str, &str); 17] = [
+const SKIPPED_TESTS: [(&str, &str); 18] = [
     (
         "machine_without_work_sleeps_until_it_is_stopped",
         "a thread of qemu sleeps for its locks too",
