@@ -76,7 +76,7 @@ pub use final_state::{FinalState, LEDGERS_MAX};
 pub use hub::{CLIENTS_MAX, Hub, JoinError, StopMode};
 pub use ledger::{Counts, Ledger};
 pub use load::{ClientFlows, Load, LoadAction, LoadSection};
-pub use run::{ClientRun, run_client};
+pub use run::{ClientRun, RunError, run_client};
 pub use sink::{CopySink, FlowCounter, FlowCounts, NullSink, Sink, SinkError};
 pub use stamps::{Record, Stamping, Trace};
 pub use wait::IdlePolicy;

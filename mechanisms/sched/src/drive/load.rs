@@ -41,6 +41,9 @@ pub enum LoadAction {
 /// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
 /// sent as soon as possible, while the section lasts.
 ///
+/// A load does not check its lengths: [`run_client`](super::run_client) fails at the first packet
+/// that is out of range.
+///
 /// ```
 /// use handover_sched::drive::{LoadAction, Load, LoadSection};
 /// let spec = LoadSection {

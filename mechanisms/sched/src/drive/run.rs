@@ -1,6 +1,6 @@
 //! Complete run of a client: sends its load program, and transmits released packets.
 
-use super::client::Client;
+use super::client::{Client, SendError};
 use super::ledger::Counts;
 use super::load::{ClientFlows, Load, LoadAction};
 use super::sink::{Sink, SinkError};
@@ -44,6 +44,19 @@ pub struct ClientRun<'a> {
     pub linger: Duration,
 }
 
+/// Error of [`run_client`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The sink transmits no more packets.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// A packet of the load program has a flow number or a length that no packet can have. The
+    /// length may come from [`ClientRun::flow_lengths_bytes`].
+    #[error("cannot send the load: {}", SendError::OutOfRange(*.0))]
+    OutOfRange(Offer),
+}
+
 /// Number of packets that a client sends, if they are due, before it reads the clock again.
 const PACKETS_PER_CLOCK_READ: u32 = 64;
 
@@ -58,13 +71,14 @@ const POLL_MAX: usize = 1024;
 /// All tags are zero.
 ///
 /// # Errors
-/// An error of the sink. [`Client::counts`] is right all the same.
+/// An error of the sink, or a packet that is out of range. The run ends at once, without waiting
+/// for packets in flight. [`Client::counts`] is right all the same.
 pub fn run_client<K: Sink, T: Trace>(
     client: &mut Client,
     run: ClientRun<'_>,
     sink: &mut K,
     trace: &mut T,
-) -> Result<Counts, SinkError> {
+) -> Result<Counts, RunError> {
     let ClientRun {
         mut load, flows, has_window_per_flow, flow_lengths_bytes, in_flight_max, ..
     } = run;
@@ -97,7 +111,7 @@ pub fn run_client<K: Sink, T: Trace>(
         }
         let free_count = in_flight_max.saturating_sub(client.in_flight_count());
         let sent =
-            send_due(client, &mut load, &mut flow_order, flow_lengths_bytes, free_count, now_ns);
+            send_due(client, &mut load, &mut flow_order, flow_lengths_bytes, free_count, now_ns)?;
         unseen += sent;
         if sent > 0 {
             idle.reset();
@@ -134,7 +148,8 @@ pub fn run_client<K: Sink, T: Trace>(
     }
 }
 
-/// Sends the packets that are due; returns the number of packets sent.
+/// Sends the packets that are due; returns the number of packets sent, or the first packet that is
+/// out of range.
 #[inline(always)]
 fn send_due(
     client: &mut Client,
@@ -143,7 +158,7 @@ fn send_due(
     flow_lengths_bytes: &[u32],
     free_count: u64,
     now_ns: u64,
-) -> u32 {
+) -> Result<u32, RunError> {
     let mut sent = 0;
     while let LoadAction::Packets { count, length_bytes } = load.next_action(now_ns) {
         let left = u64::from(count).min(free_count - u64::from(sent)) as u32; // at most count
@@ -151,14 +166,18 @@ fn send_due(
             break;
         }
         let mut burst = Burst { flow_order, flow_lengths_bytes, length_bytes, left };
-        let sent_now = client.send_batch(&mut burst).sent as u32;
+        let batch = client.send_batch(&mut burst);
+        if let Some(offer) = batch.out_of_range {
+            return Err(RunError::OutOfRange(offer));
+        }
+        let sent_now = batch.sent as u32;
         load.record_sent(sent_now);
         sent += sent_now;
         if sent_now < count || sent >= PACKETS_PER_CLOCK_READ {
             break;
         }
     }
-    sent
+    Ok(sent)
 }
 
 /// Order in which the flows of a client send their packets.

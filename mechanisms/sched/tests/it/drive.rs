@@ -1,11 +1,13 @@
 //! The driver: packets are conserved, and leave in order, released, stamped and sent, whatever the
 //! clients do.
 
+use handover_base::clock;
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, ArbiterConfigError, ArbiterThread, Client, ClientFlows, ClientRun,
     Counts, Departure, FinalState, FlowCounter, Hub, IdlePolicy, JoinError, Ledger, Load,
-    LoadSection, NullSink, Offer, Record, SendError, Sink, Stamping, StopMode, Token, run_client,
+    LoadSection, NullSink, Offer, Record, RunError, SendError, Sink, Stamping, StopMode, Token,
+    run_client,
 };
 use handover_sched::{
     Algorithm, AnyScheduler, DropPolicy, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler,
@@ -477,6 +479,42 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
             run_client(&mut client, job, &mut NullSink, &mut ()).unwrap(),
             Counts::default()
         );
+    }
+    hub.stop(StopMode::Drain);
+    running.join();
+}
+
+#[test]
+fn run_with_a_packet_out_of_range_fails_at_that_packet() {
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 2, FLOW), config(Stamping::None));
+    let stop = AtomicBool::new(false);
+    let unlimited =
+        LoadSection { duration_ns: 1, bandwidth_bps: 0, length_bytes: 70_000, burst_packets: 1 };
+    for (load, flow_lengths_bytes, sent, flow, length_bytes) in [
+        (Load::endless(0, 1), &[][..], 0, 0, 0),
+        (Load::from_sections(&[unlimited]), &[], 0, 0, 70_000),
+        (Load::endless(64, 1), &[70_000, 70_000], 0, 0, 70_000),
+        (Load::endless(64, 2), &[64, 70_000], 1, 1, 70_000),
+    ] {
+        let mut client = hub.join().unwrap();
+        let job = ClientRun {
+            load,
+            flows: ClientFlows::new(0, 1, 2),
+            has_window_per_flow: true,
+            flow_lengths_bytes,
+            in_flight_max: 10,
+            poll_interval: Duration::ZERO,
+            idle_policy: IdlePolicy::Share,
+            stop: &stop,
+            until_ns: Some(clock::now_ns() + TIMEOUT.as_nanos() as u64),
+            linger: TIMEOUT,
+        };
+        let error = run_client(&mut client, job, &mut NullSink, &mut ()).unwrap_err();
+        let offer = Offer { flow, length_bytes, tag: 0 };
+        assert!(matches!(error, RunError::OutOfRange(refused) if refused == offer), "{error}");
+        let message = format!("cannot send the load: {}", SendError::OutOfRange(offer));
+        assert_eq!(error.to_string(), message);
+        assert_eq!(client.counts().sent, sent);
     }
     hub.stop(StopMode::Drain);
     running.join();
