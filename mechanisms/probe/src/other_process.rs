@@ -369,7 +369,8 @@ mod tests {
         assert_eq!(error, "threads_max=0: must lie in 1..=65536");
         let error = refusal(Config::stream("/tmp/x").wait_max(Duration::from_secs(3601)));
         assert_eq!(error, "wait_max_ms=3601000: must lie in 0..=3600000");
-        for rings in ["relative".to_owned(), "/a\nb".to_owned(), format!("/{}", "a".repeat(1_000))] {
+        for rings in ["relative".to_owned(), "/a\nb".to_owned(), format!("/{}", "a".repeat(1_000))]
+        {
             let error = refusal(Config::stream("/tmp/x").rings_path(&rings));
             assert!(error.starts_with(&format!("rings_path {rings}: ")), "{error}");
         }
