@@ -79,12 +79,12 @@ fn serve(what: &str) {
         listen =
             listen.with_tls(&TlsServerConfig::new(&identity, ServerOptions::default()).unwrap());
     }
-    let mut config = Config::default();
-    // A client that loses its CPU during a handshake must not time out in the other tests.
-    config.handshake_timeout_ms = match what {
+    let handshake_timeout_ms = match what {
         "silent" => HANDSHAKE_MS,
+        // A client that loses its CPU during a handshake must not time out in the other tests.
         _ => TIMEOUT.as_millis() as u32,
     };
+    let config = Config { handshake_timeout_ms, ..Config::default() };
     let codec = LengthPrefixCodec::new(1 << 16);
     let net = NetBuilder::new()
         .threads(2)
