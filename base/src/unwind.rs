@@ -31,7 +31,10 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
 /// handover_base::unwind::drop_payload(payload);
 /// ```
 pub fn drop_payload(payload: Box<dyn Any + Send>) {
-    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(next); // Its destructor might panic again.
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+        // Its destructor might panic again, unless it is a text.
+        && panic_message(&*next).is_none()
+    {
+        std::mem::forget(next);
     }
 }
