@@ -85,16 +85,9 @@ impl UcxDriver {
     /// Sends and receives without waiting; returns `true` if there was any work.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
-        self.poll_for_message(1)
-    }
-
-    /// Sends and receives without waiting, at most `polls_max` times; returns `true` once there was
-    /// any work.
-    #[inline]
-    pub(crate) fn poll_for_message(&mut self, polls_max: u32) -> bool {
         let Some(worker) = &self.worker else { return false };
         let mut worker = worker.lock();
-        let did = (0..polls_max).any(|_| worker.progress());
+        let did = worker.progress();
         self.has_completed_operations = worker.has_completed_operations();
         if did {
             self.busy_count = 0;

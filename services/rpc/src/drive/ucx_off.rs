@@ -21,10 +21,6 @@ impl UcxDriver {
         false
     }
 
-    pub(crate) fn poll_for_message(&mut self, _polls_max: u32) -> bool {
-        false
-    }
-
     pub(crate) fn has_completed_operations(&self) -> bool {
         false
     }

@@ -162,14 +162,13 @@ impl<'a> Message<'a> {
     fn encode_head(into: &mut Vec<u8>, word: u64, number: u32, header: &[u8; FRAME_HEADER_BYTES]) {
         let (kind, method, call) = (header[4], &header[8..16], &header[16..]);
         let has_method = *method != [0; 8];
-        let mut head = [0; MESSAGE_BYTES_MIN + size_of::<u64>()];
-        head[..8].copy_from_slice(&word.to_le_bytes());
-        head[8..10].copy_from_slice(&(number as u16).to_le_bytes()); // The low bits.
-        head[10] = kind | if has_method { METHOD_FLAG } else { 0 };
-        head[11..MESSAGE_BYTES_MIN].copy_from_slice(call);
-        head[MESSAGE_BYTES_MIN..].copy_from_slice(method);
-        let bytes = if has_method { head.len() } else { MESSAGE_BYTES_MIN };
-        into.extend_from_slice(&head[..bytes]);
+        into.extend_from_slice(&word.to_le_bytes());
+        into.extend_from_slice(&(number as u16).to_le_bytes()); // The low bits.
+        into.push(kind | if has_method { METHOD_FLAG } else { 0 });
+        into.extend_from_slice(call);
+        if has_method {
+            into.extend_from_slice(method);
+        }
     }
 
     /// Decodes a message; returns `None` if it is too short or too long.

@@ -19,22 +19,19 @@ const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
 /// Number of polls for the next message of the only peer before other work is done. Together they
 /// take 0.1 us.
 const POLLS_OF_ONLY_PEER: u32 = 128;
-/// Number of polls of UCX for the next message of the only peer before other work is done. In UCX's
-/// shared memory they take 0.1 us together, over its TCP 3 us.
-const UCX_POLLS_OF_ONLY_PEER: u32 = 8;
 /// Number of polls for the answer of a call before other work is done. Together they take less than
 /// 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
 
 impl EventLoop {
-    /// Polls briefly for the next message of the only peer, if that needs no system call of ours.
+    /// Polls briefly for the next message of the only peer, if memory is shared with it.
     #[inline]
-    fn poll_only_peer(&mut self) {
-        let [slot] = self.peers.active[..] else { return };
-        match &self.peers.slots[slot as usize].link {
-            Some(AnyLink::Sm(link)) => link.poll_for_message(POLLS_OF_ONLY_PEER),
-            _ => self.peers.ucx.poll_for_message(UCX_POLLS_OF_ONLY_PEER),
-        };
+    fn poll_only_peer(&self) {
+        if let [slot] = self.peers.active[..]
+            && let Some(AnyLink::Sm(link)) = &self.peers.slots[slot as usize].link
+        {
+            link.poll_for_message(POLLS_OF_ONLY_PEER);
+        }
     }
 
     /// Polls briefly for the result of a call in shared memory. Returns `true` if it has arrived
