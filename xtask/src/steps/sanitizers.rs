@@ -50,7 +50,7 @@ const THREAD_SANITIZER_SKIPPED: [&str; 5] = [
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.
-const ADDRESS_SANITIZER_SKIPPED: [&str; 7] = [
+const ADDRESS_SANITIZER_SKIPPED: [&str; 8] = [
     // The reasons given for ThreadSanitizer.
     THREAD_SANITIZER_SKIPPED[0],
     THREAD_SANITIZER_SKIPPED[1],
@@ -59,6 +59,7 @@ const ADDRESS_SANITIZER_SKIPPED: [&str; 7] = [
     // These tests abandon a runtime; by design its memory is not freed.
     "idle_runtime_wakes_less_than_five_times_a_second",
     "abandoned_runtime_never_resumes_waiting_fibers",
+    "fiber_of_a_worker_that_panicked_can_be_woken_after_the_shutdown",
     // Ends with no free descriptor, and the leak search needs one.
     "machine_that_needs_a_descriptor_is_refused_if_there_is_none",
 ];

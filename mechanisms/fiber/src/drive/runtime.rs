@@ -11,6 +11,7 @@ use crate::raw::{
 use crate::{Config, SpawnError, StartError};
 use handover_base::affinity;
 use handover_base::sync::shared::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -201,7 +202,7 @@ impl Runtime {
     /// # Panics
     /// Panics if a fiber of this runtime calls, or if a worker panicked. A worker panics if it cannot wait for
     /// descriptors, because the program has closed the worker's own, or because of a bug in this crate. The runtime is
-    /// then [abandoned](Self::abandon).
+    /// [abandoned](Self::abandon) at that moment.
     pub fn shutdown(mut self) {
         self.join_workers();
     }
@@ -218,27 +219,7 @@ impl Runtime {
             return;
         }
         self.threads.clear();
-        self.stop_and_leak();
-    }
-
-    /// Stops the workers once their current fibers suspend themselves, and leaks the shared state, because fibers that
-    /// have not finished remain.
-    fn stop_and_leak(&self) {
-        self.begin_closing();
-        // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's
-        // state.
-        std::mem::forget(Arc::clone(&self.shared));
-        // Relaxed: the wake-up that follows publishes it.
-        self.shared.is_stopped.store(true, Ordering::Relaxed);
-        self.shared.wake_workers();
-    }
-
-    /// Rejects further spawns by threads other than the workers; the workers stop when all fibers have finished.
-    fn begin_closing(&self) {
-        // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads
-        // this flag.
-        self.shared.is_closing.store(true, Ordering::SeqCst);
-        self.shared.wake_workers();
+        stop_and_leak(&self.shared);
     }
 
     /// Stops the workers once their current fibers suspend themselves, and waits for the workers.
@@ -259,17 +240,34 @@ impl Runtime {
             !is_own,
             "deadlock: a fiber called shutdown() on the runtime that runs it, or dropped that runtime"
         );
-        self.begin_closing();
+        begin_closing(&self.shared);
         for thread in std::mem::take(&mut self.threads) {
-            if let Err(panic) = thread.join() {
-                // Fibers of that worker may remain.
-                self.stop_and_leak();
-                if !thread::panicking() {
-                    std::panic::resume_unwind(panic);
-                }
+            if let Err(panic) = thread.join()
+                && !thread::panicking()
+            {
+                resume_unwind(panic);
             }
         }
     }
+}
+
+/// Rejects further spawns by threads other than the workers; the workers stop when all fibers have finished.
+fn begin_closing(shared: &RuntimeState) {
+    // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads this
+    // flag.
+    shared.is_closing.store(true, Ordering::SeqCst);
+    shared.wake_workers();
+}
+
+/// Stops the workers once their current fibers suspend themselves, and leaks the shared state, because fibers that have
+/// not finished remain.
+fn stop_and_leak(shared: &Arc<RuntimeState>) {
+    begin_closing(shared);
+    // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's state.
+    std::mem::forget(Arc::clone(shared));
+    // Relaxed: the wake-up that follows publishes it.
+    shared.is_stopped.store(true, Ordering::Relaxed);
+    shared.wake_workers();
 }
 
 /// Main function of a worker's thread.
@@ -278,7 +276,12 @@ fn worker_main(shared: Arc<RuntimeState>, index: u32) {
     set_timer_slack_1_ns();
     let Some(owner) = WorkerOwner::claim(shared, index as usize) else { return };
     let Some(worker) = Worker::new(owner, index) else { return };
-    with_this_worker(&worker, || worker.run(drop_unclaimed_result));
+    let run = || with_this_worker(&worker, || worker.run(drop_unclaimed_result));
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        // Fibers of this worker may remain, for which the other workers would wait.
+        stop_and_leak(worker.runtime_state());
+        resume_unwind(panic);
+    }
 }
 
 impl Drop for Runtime {
