@@ -13,20 +13,11 @@ const READ_ATTEMPTS_MAX: u32 = 20;
 /// Delay between two attempts to read a request.
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
-/// Request of another process for a recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConfigRequest {
-    /// Configuration of the requested recording.
-    pub(crate) config: Config,
-    /// Checksum of the request. Two requests with the same configuration differ in it.
-    pub(crate) checksum: u64,
-}
-
-/// Returns the request that another process has written into this process's memory. Returns `None`
-/// if there is none. The request has a line each for the file, the policy, the ring's size, the
+/// Returns the configuration of the recording that another process has requested in this process's
+/// memory. Returns `None` if there is no request. The request has a line each for the file, the policy, the ring's size, the
 /// wait, the maximum number of threads, the path of the rings (empty for the default), the time of
 /// the request, and the checksum of these.
-pub(crate) fn pending_request() -> Option<ConfigRequest> {
+pub(crate) fn pending_request() -> Option<Config> {
     for _ in 0..READ_ATTEMPTS_MAX {
         let text = CONTROL.written_bytes();
         if text.is_empty() {
@@ -47,7 +38,7 @@ pub(crate) fn with_checksum(lines: &str) -> String {
 }
 
 /// Parses a request with its checksum; `None` if it is incomplete or invalid.
-pub(crate) fn parse_request(text: Vec<u8>) -> Option<ConfigRequest> {
+pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
     let text = String::from_utf8(text).ok()?;
     let (text, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_BYTES)?)?;
     let checksum = checksum(text.as_bytes());
@@ -70,5 +61,5 @@ pub(crate) fn parse_request(text: Vec<u8>) -> Option<ConfigRequest> {
     if let Some(path) = rings_path {
         config = config.rings_path(path);
     }
-    Some(ConfigRequest { config, checksum })
+    Some(config)
 }

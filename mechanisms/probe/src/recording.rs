@@ -1,7 +1,7 @@
 //! The recording of this process: its begin and end, and the threads that record.
 
 use crate::config::{Config, Policy};
-use crate::config_request::{self, ConfigRequest};
+use crate::config_request;
 use crate::environment::PATTERN_VARIABLE;
 use crate::error::StartError;
 use crate::format;
@@ -38,9 +38,9 @@ struct Control {
     current: Option<RunningRecording>,
     /// Configuration of the recording that the next event starts if none is running.
     pending_config: Option<Config>,
-    /// Checksum of the last request with which no recording could be started, if any. It is not
-    /// tried again; a later request is.
-    failed_request: Option<u64>,
+    /// Text of the last request with which no recording could be started; empty if there is none. It
+    /// is not tried again; a later request, which contains another time, is.
+    failed_request: Vec<u8>,
     /// Suffix that a forked process appends to its parent's file names; empty if not forked.
     suffix: String,
     /// `true` once the process's exit handlers run. No recording may start then, because it would
@@ -52,7 +52,7 @@ struct Control {
 static CONTROL: Mutex<Control> = Mutex::new(Control {
     current: None,
     pending_config: None,
-    failed_request: None,
+    failed_request: Vec::new(),
     suffix: String::new(),
     is_ending: false,
 });
@@ -311,10 +311,13 @@ fn start_pending(control: &mut Control) {
     if control.is_ending {
         return;
     }
-    let request = config_request::pending_request()
-        .filter(|request| control.failed_request != Some(request.checksum));
-    let checksum = request.as_ref().map(|request| request.checksum);
-    let remote = request.map(|ConfigRequest { config, .. }| {
+    // Compared without an allocation, as each event without a recording comes here.
+    let has_failed = !control.failed_request.is_empty()
+        && crate::site::CONTROL.iter_written_bytes().eq(control.failed_request.iter().copied());
+    let request_text = if has_failed { Vec::new() } else { crate::site::CONTROL.written_bytes() };
+    let request = if has_failed { None } else { config_request::pending_request() };
+    let is_requested = request.is_some();
+    let remote = request.map(|config| {
         let path = trace_file::with_suffix(config.path(), &control.suffix);
         if control.suffix.is_empty() { config } else { config.with_path(path) }
     });
@@ -337,7 +340,9 @@ fn start_pending(control: &mut Control) {
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
-        control.failed_request = checksum.or(control.failed_request);
+        if is_requested {
+            control.failed_request = request_text;
+        }
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
         eprintln!("handover-probe: {PATTERN_VARIABLE}: cannot start the recording: {error}{why}");

@@ -85,8 +85,13 @@ impl<const N: usize> SiteData<[AtomicU8; N]> {
     /// Returns the bytes that another process has written into the control entry. They end before
     /// the first zero.
     pub(crate) fn written_bytes(&self) -> Vec<u8> {
+        self.iter_written_bytes().collect()
+    }
+
+    /// Iterates over the bytes that [`written_bytes`](Self::written_bytes) returns.
+    pub(crate) fn iter_written_bytes(&self) -> impl Iterator<Item = u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
-        bytes.take_while(|byte| *byte != 0).collect()
+        bytes.take_while(|byte| *byte != 0)
     }
 }
 

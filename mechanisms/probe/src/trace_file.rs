@@ -176,9 +176,9 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Time for which a file of rings is kept after its last change if the folder of its trace cannot
-/// be found.
-const KEPT_WITHOUT_FOLDER_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Time for which a file of rings is kept if the folder of its trace cannot be found. It begins when
+/// the rings were first used: later stores through the mapping do not change the file's time.
+const KEPT_WITHOUT_FOLDER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Returns `true` if the file of rings at `path` must not be deleted. It is needed while it is
 /// written, and by an unfinished trace; another file counts as needed.

@@ -139,7 +139,7 @@ fn killed_stream_is_completed_from_its_rings() {
 
     // Rings are kept while they complete a trace, and are removed when the next recording begins
     // after that. Without the trace's folder, which may be in another mount namespace, they are kept
-    // for a day.
+    // for a week.
     let rings = trace.rings_path().expect("they were left").to_owned();
     let next = || {
         let _only = RECORDS.lock();
@@ -147,9 +147,9 @@ fn killed_stream_is_completed_from_its_rings() {
     };
     next();
     assert!(rings.exists() && rings_without_trace.exists());
-    let yesterday = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
     let file = std::fs::File::options().write(true).open(&rings_without_trace).unwrap();
-    file.set_modified(yesterday).unwrap();
+    file.set_modified(long_ago).unwrap();
     drop(file);
     next();
     assert!(rings.exists() && !rings_without_trace.exists());
