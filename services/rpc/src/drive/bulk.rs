@@ -55,12 +55,13 @@ pub use tables::{BulkStats, Transfer};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Bulk: sealed::Driver {
-    /// Allocates zeroed memory of the kind that this endpoint's peers access fastest. All pages are
-    /// allocated at once.
+    /// Allocates zeroed memory of the kind that this endpoint's peers over `ucx://` access fastest.
+    /// All pages are allocated at once.
     ///
     /// If the endpoint has a `ucx://` address or peer, UCX allocates the memory, since its
-    /// transports between processes of one machine map no other. Peers over `sm://` then access the
-    /// memory through the kernel. Otherwise the memory is that of [`BulkMemory::shared`].
+    /// transports between processes of one machine map no other. Peers over `sm://` then access it
+    /// as they do that of [`BulkMemory::plain`]. Otherwise the memory is that of
+    /// [`BulkMemory::shared`].
     ///
     /// # Errors
     /// [`MemoryError::AllocationFailed`] if there is not enough memory.

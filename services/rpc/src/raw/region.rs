@@ -28,6 +28,7 @@ enum RegionKind {
     /// Memory of a vector with that capacity.
     Plain(usize),
     /// Memory that this owner frees when it is dropped.
+    #[cfg_attr(not(feature = "ucx"), expect(dead_code))]
     Owned(Box<dyn Any + Send + Sync>),
 }
 

@@ -53,6 +53,9 @@ const SPARE_BUFFER_BYTES_MAX: usize = 1 << 16;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which a dropped worker is driven while it waits.
 const CLOSE_INTERVAL: Duration = Duration::from_micros(100);
+/// Kinds of memory that UCX tries to allocate, in order. It is the default order but for POSIX
+/// segments first: a SysV segment is open to the user's group, a POSIX one to the user alone.
+const ALLOC_PRIO: &CStr = c"md:posix,md:sysv,huge,thp,md:*,mmap,heap";
 /// Number of zero bytes appended to a peer's address or key. The library does not know its length.
 const ADDRESS_PADDING_BYTES: usize = 4096;
 
@@ -424,6 +427,12 @@ impl UcxContext {
             // then are the default ones.
             unsafe { (functions.config_modify)(config, name.as_ptr(), value.as_ptr()) };
         }
+        if std::env::var_os("UCX_ALLOC_PRIO").is_none() {
+            // SAFETY: as above. An error is ignored: then the kinds of memory have the default order.
+            unsafe {
+                (functions.config_modify)(config, c"ALLOC_PRIO".as_ptr(), ALLOC_PRIO.as_ptr())
+            };
+        }
         let parameters = ContextParameters {
             field_mask: ContextParameters::FEATURES | ContextParameters::MT_WORKERS_SHARED,
             features: FEATURE_AM | FEATURE_RMA | FEATURE_WAKEUP,
@@ -600,8 +609,8 @@ impl UcxWorker {
 
     /// Adds a connection to which frames can arrive. Returns the connection, the word that these
     /// frames must contain (made of `random`), and a flag that is `true` if
-    /// [`receive`](Self::receive) has something to return. Fails if there are too many connections,
-    /// with those whose last operations are under way.
+    /// [`receive`](Self::receive) has something to return. Fails if there are 2^20 connections; a closed
+    /// one counts until its last operations are complete.
     pub(crate) fn open(
         &mut self,
         random: u64,
@@ -610,7 +619,7 @@ impl UcxWorker {
         let connections = &mut self.shared_mut().connections;
         let index = connections.iter().position(Option::is_none).unwrap_or(connections.len());
         if index >> INDEX_BITS != 0 {
-            return Err(UcxError { call: "ucp_ep_create", text: "too many connections".into() });
+            return Err(UcxError { call: "connect", text: "too many connections".into() });
         }
         let own_word = (random & KEY_MASK) | index as u64;
         let new = ConnectionState::new(own_word, Arc::clone(&has_news));
