@@ -4,16 +4,9 @@ pub use handover_program::exit::*;
 
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Returns an error if this process was interrupted.
-pub fn check_interrupt(interrupted: &AtomicBool) -> anyhow::Result<()> {
-    // Relaxed: the flag publishes no other data.
-    if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
-}
-
-/// Joins the result of a measurement with that of showing it: neither error hides the other. The code is that of the
-/// latter. Output that its reader has closed is no error.
+/// Joins the result of a measurement with that of showing it: neither error hides the other. If both failed, the exit
+/// code is that of showing. Output that its reader has closed is no error.
 pub fn join_results(measured: anyhow::Result<()>, shown: anyhow::Result<()>) -> anyhow::Result<()> {
     match (measured, shown) {
         (measured, Err(shown)) if is_output_closed(&shown) => measured,

@@ -469,7 +469,8 @@ fn gather_fleet(
         let failures = gatherer.failures();
         let (name, nodes_count) = (gatherer.fleet.clone(), gatherer.stored_count);
         let shown = show(args, &store, &name, nodes_count, out);
-        let measured = check_interrupt(interrupted).and_then(|()| match failures.len() {
+        let checked = check_interrupt(interrupted).map_err(anyhow::Error::from);
+        let measured = checked.and_then(|()| match failures.len() {
             0 => Ok(()),
             count => {
                 let failures = failures.join("; ");
