@@ -20,7 +20,7 @@ pub struct TestOptions {
     #[arg(long)]
     long: bool,
     /// Test only the packages that were changed since their tests passed, and those outside faces/ that directly depend
-    /// on one of them
+    /// on one of them; examples in the documentation and loom models only of changed packages, and without packaging
     #[arg(long)]
     changed: bool,
     /// Run only this step; repeat the option for several steps

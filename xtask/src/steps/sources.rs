@@ -143,11 +143,11 @@ pub fn run_doctests(context: &mut TestContext) -> Result<()> {
 }
 
 /// Packages every crate that can be published. With `--long`, also builds each crate from its
-/// package and the packages of the others. With `--changed`, does nothing.
+/// package and the packages of the others. With `--changed` alone, does nothing.
 pub fn check_packages(context: &mut TestContext) -> Result<()> {
     /// Packages that cannot be published.
     const UNPUBLISHED: [&str; 3] = ["handover-evh_perf", "handover-tidy", "handover-xtask"];
-    if context.selection.is_some() {
+    if context.selection.is_some() && !context.has_selected_steps && !context.is_long {
         return Ok(());
     }
     // The packages are made of the files as they are, committed or not.
