@@ -50,6 +50,14 @@ const POLLS_PER_SLEEP: u32 = 1 << 17;
 /// and make one step in each time slice. A random sleep lets them run at the same time soon.
 const SLEEP_NS_MASK: u64 = (1 << 21) - 1;
 
+/// Sleeps for a random time. Not inlined, so that the loops that wait stay small.
+#[cold]
+#[inline(never)]
+fn sleep_at_random() {
+    // The low bits of the clock are as good as random here.
+    std::thread::sleep(Duration::from_nanos(clock::ticks() & SLEEP_NS_MASK));
+}
+
 /// Pause between two polls of a queue. It is a load fence or, if participants share a CPU, a yield
 /// of the CPU. The same for every contender and floor.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +93,7 @@ impl PollPause {
             }
             polls_left -= 1;
             if polls_left == 0 {
-                // The low bits of the clock are as good as random here.
-                std::thread::sleep(Duration::from_nanos(clock::ticks() & SLEEP_NS_MASK));
+                sleep_at_random();
                 polls_left = POLLS_PER_SLEEP;
             }
             self.pause_once();

@@ -140,7 +140,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
 
 /// Maximum time from the end of a participant's pipe to its exit status. A process that is killed
 /// closes its pipe first.
-const STATUS_WAIT_MAX: Duration = Duration::from_secs(10);
+const STATUS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Returns the exit status of the first child that failed, as text for an error message.
 fn describe_failed_child(children: &mut [Process]) -> String {
