@@ -12,6 +12,7 @@ use crate::raw::mapping::LaneMemory;
 use crate::raw::{sigbus, switching};
 use crate::registry;
 use crate::session::{LOST_WITHOUT_LANE, Session, Summary, lock};
+use crate::site::CONTROL as CONTROL_ENTRY;
 use crate::stream::Streamer;
 use crate::trace_file;
 use handover_base::clock;
@@ -305,19 +306,25 @@ pub(crate) fn wait_for_space() -> bool {
 /// Maximum number of file names to try for a trace, while other processes record to these files.
 const FILE_NAMES_MAX: u32 = 1000;
 
+/// Returns another process's request: its text, and the configuration in it. Returns `None` if there
+/// is none, or its text is that of the request that has `failed`.
+fn untried_request(failed: &[u8]) -> Option<(Vec<u8>, Config)> {
+    // Compared without an allocation, as each event without a recording comes here.
+    if !failed.is_empty() && CONTROL_ENTRY.iter_written_bytes().eq(failed.iter().copied()) {
+        return None;
+    }
+    let text = CONTROL_ENTRY.written_bytes();
+    config_request::pending_request().map(|config| (text, config))
+}
+
 /// Starts the recording that another process or the environment has configured, if any. If this
 /// fails, the error is reported once. Only a new request of another process is then tried.
 fn start_pending(control: &mut Control) {
     if control.is_ending {
         return;
     }
-    // Compared without an allocation, as each event without a recording comes here.
-    let has_failed = !control.failed_request.is_empty()
-        && crate::site::CONTROL.iter_written_bytes().eq(control.failed_request.iter().copied());
-    let request_text = if has_failed { Vec::new() } else { crate::site::CONTROL.written_bytes() };
-    let request = if has_failed { None } else { config_request::pending_request() };
-    let is_requested = request.is_some();
-    let remote = request.map(|config| {
+    let (text, requested) = untried_request(&control.failed_request).unzip();
+    let remote = requested.map(|config| {
         let path = trace_file::with_suffix(config.path(), &control.suffix);
         if control.suffix.is_empty() { config } else { config.with_path(path) }
     });
@@ -340,8 +347,8 @@ fn start_pending(control: &mut Control) {
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
-        if is_requested {
-            control.failed_request = request_text;
+        if let Some(text) = text {
+            control.failed_request = text;
         }
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
