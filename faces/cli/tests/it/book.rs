@@ -3,7 +3,8 @@
 //!
 //! In a page, a block after a sentence that is a file name in backticks and a colon is the content of that file. A `console` block
 //! has commands, which begin with `$ `, and output. A comment before the block lists the parts of its output that do not
-//! change, one a line; `…` stands for any text. Commands in `sh` blocks are not run.
+//! change, one a line; `…` stands for any text. Commands in `sh` blocks are not run, except those of the pages that a newcomer
+//! reads first, with `HANDOVER_LONG=1`.
 
 use crate::common::{Home, skipped, write_script};
 use std::collections::BTreeSet;
@@ -12,12 +13,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Commands that no test runs: they need the network, root, or minutes.
+/// Commands in `sh` blocks: they need the network, root, or minutes.
 const NOT_RUN: [(&str, &str); 12] = [
     ("install", "git clone ADDRESS handover"),
     ("install", "cd handover"),
     ("install", "cargo run --release"),
-    ("install", "cargo install --path faces/cli"),
+    ("install", "cargo install --locked --path faces/cli"),
     ("install", "cd .."),
     ("ladder", "handover"),
     ("doctor", "top -o %CPU"),
@@ -35,7 +36,7 @@ macro_rules! page_tests {
         $(
             #[test]
             fn $test() {
-                check_pages(&$pages, &$needs);
+                check_pages(&$pages, &$needs, Programs::Tested);
             }
         )*
     };
@@ -53,12 +54,37 @@ page_tests! {
     commands_of_page_rpc_c_work: ["rpc-c"], needs ["cc", "pkg-config"];
 }
 
+/// Programs with which the commands of pages are run.
+#[derive(Clone, Copy, PartialEq)]
+enum Programs {
+    /// The tested `handover`, and the stand-in for cargo. Commands in `sh` blocks are not run.
+    Tested,
+    /// What the pages themselves build and install from a clone of the repository.
+    Installed,
+}
+
 /// Part of a page.
 #[derive(Debug)]
 enum Block {
     File { name: String, text: String },
     Console { stable: Vec<String>, commands: Vec<String>, output: Vec<String> },
-    NotRun { commands: Vec<String> },
+    Shell { commands: Vec<String> },
+}
+
+impl Block {
+    /// Returns the commands of the block that are run with these programs.
+    fn commands(&self, programs: Programs) -> &[String] {
+        match self {
+            Self::Console { commands, .. } => commands,
+            Self::Shell { commands } if programs == Programs::Installed => commands,
+            Self::File { .. } | Self::Shell { .. } => &[],
+        }
+    }
+
+    /// Returns the parts of the output that do not change.
+    fn stable(&self) -> &[String] {
+        if let Self::Console { stable, .. } = self { stable } else { &[] }
+    }
 }
 
 fn source_folder() -> PathBuf {
@@ -141,7 +167,7 @@ fn blocks_of(page: &str) -> Vec<Block> {
                     let commands = commands.iter().map(|line| line[2..].to_owned()).collect();
                     blocks.push(Block::Console { stable, commands, output });
                 }
-                (None, "sh") => blocks.push(Block::NotRun { commands: content }),
+                (None, "sh") => blocks.push(Block::Shell { commands: content }),
                 (None, _) => assert!(stable.is_empty(), "{page}: no output follows {stable:?}"),
             }
         }
@@ -166,44 +192,53 @@ fn contains(lines: &str, pattern: &str) -> bool {
 
 /// Runs the commands of some pages in one shell, and checks their exit status and output.
 #[track_caller]
-fn check_pages(pages: &[&str], needs: &[&str]) {
+fn check_pages(pages: &[&str], needs: &[&str], programs: Programs) {
     for tool in needs {
         if Command::new(tool).arg("--version").output().is_err() {
             return skipped(&format!("pages {pages:?} of the book"), &format!("no {tool}"));
         }
     }
     let home = Home::new();
-    symlink(workspace(), home.cwd().join("handover")).expect("a link");
+    if programs == Programs::Tested {
+        symlink(workspace(), home.cwd().join("handover")).expect("a link");
+    }
     let results = home.path().join("results");
     fs::create_dir(&results).expect("a folder");
-    let result = |page: &str, number: usize, what: &str| {
+    let result = |page: &str, number: u32, what: &str| {
         results.join(format!("{page}-{number}-{what}")).display().to_string()
     };
 
     let (mut script, mut number) = (String::new(), 0);
     for &page in pages {
         for block in blocks_of(page) {
-            match block {
-                Block::File { name, text } => {
-                    number += 1;
-                    let content = result(page, number, "file");
-                    fs::write(&content, text).expect("a file");
-                    script += &format!("mkdir -p \"$(dirname {name})\"\ncp {content} {name}\n");
-                }
-                Block::Console { commands, .. } => {
-                    for command in commands {
-                        number += 1;
-                        let (out, status) =
-                            (result(page, number, "out"), result(page, number, "status"));
-                        script += &format!("{{ {command}\n}} >{out} 2>&1\necho $? >{status}\n");
-                    }
-                }
-                Block::NotRun { .. } => {}
+            if let Block::File { name, text } = &block {
+                number += 1;
+                let content = result(page, number, "file");
+                fs::write(&content, text).expect("a file");
+                script += &format!("mkdir -p \"$(dirname {name})\"\ncp {content} {name}\n");
+            }
+            for command in block.commands(programs) {
+                number += 1;
+                let command = command.replace("ADDRESS", &workspace().display().to_string());
+                let (out, status) = (result(page, number, "out"), result(page, number, "status"));
+                script += &format!("{{ {command}\n}} >{out} 2>&1\necho $? >{status}\n");
             }
         }
     }
-    let mut shell = home.shell(&script);
-    write_stand_in_for_cargo(&home.path().join("bin/cargo"));
+    let mut shell = match programs {
+        Programs::Tested => {
+            let shell = home.shell(&script);
+            write_stand_in_for_cargo(&home.path().join("bin/cargo"));
+            shell
+        }
+        Programs::Installed => {
+            let path = std::env::var("PATH").unwrap_or_default();
+            let mut shell = home.program("sh");
+            shell.env("PATH", format!("{}/bin:{path}", home.path().display()));
+            shell.env("CARGO_INSTALL_ROOT", home.path()).args(["-c", &script]);
+            shell
+        }
+    };
     for name in ["RUSTUP_HOME", "CARGO_HOME"] {
         shell.envs(std::env::var_os(name).map(|value| (name, value)));
     }
@@ -212,28 +247,27 @@ fn check_pages(pages: &[&str], needs: &[&str]) {
             .env(format!("{name}_NAME"), "Reader")
             .env(format!("{name}_EMAIL"), "reader@localhost");
     }
-    home.start(shell).finish().calm();
+    match programs {
+        Programs::Tested => drop(home.start(shell).finish().calm()),
+        // No deadline: this builds all of the workspace twice.
+        Programs::Installed => assert!(shell.status().expect("a shell").success()),
+    }
 
     number = 0;
     for &page in pages {
         for block in blocks_of(page) {
-            match block {
-                Block::File { .. } => number += 1,
-                Block::Console { stable, commands, .. } => {
-                    let mut output = String::new();
-                    for command in commands {
-                        number += 1;
-                        let out = read(Path::new(&result(page, number, "out")));
-                        let status = read(Path::new(&result(page, number, "status")));
-                        assert_eq!(status, "0\n", "{page}: {command}\n{out}");
-                        assert!(!out.contains("panicked"), "{page}: {command}\n{out}");
-                        output += &out;
-                    }
-                    for pattern in stable {
-                        assert!(contains(&output, &pattern), "{page}: no {pattern:?} in\n{output}");
-                    }
-                }
-                Block::NotRun { .. } => {}
+            number += u32::from(matches!(block, Block::File { .. }));
+            let mut output = String::new();
+            for command in block.commands(programs) {
+                number += 1;
+                let out = read(Path::new(&result(page, number, "out")));
+                let status = read(Path::new(&result(page, number, "status")));
+                assert_eq!(status, "0\n", "{page}: {command}\n{out}");
+                assert!(!out.contains("panicked"), "{page}: {command}\n{out}");
+                output += &out;
+            }
+            for pattern in block.stable() {
+                assert!(contains(&output, pattern), "{page}: no {pattern:?} in\n{output}");
             }
         }
     }
@@ -289,6 +323,15 @@ exec $program "$@"
     write_script(path, script);
 }
 
+/// Clone, build, measure, install, measure code of one's own and compare it, with nothing but the commands of the book. Takes a
+/// quarter of an hour, so that it is run with `HANDOVER_LONG` only.
+#[test]
+fn newcomer_needs_only_the_commands_of_the_book() {
+    if std::env::var_os("HANDOVER_LONG").is_some() {
+        check_pages(&["install", "ladder", "own-code", "ci"], &["git"], Programs::Installed);
+    }
+}
+
 #[test]
 fn every_page_with_commands_is_tested() {
     let tested: BTreeSet<String> = TESTED.concat().into_iter().map(String::from).collect();
@@ -302,7 +345,7 @@ fn commands_that_are_not_run_are_listed() {
     let mut found = Vec::new();
     for page in pages() {
         for block in blocks_of(&page) {
-            if let Block::NotRun { commands } = block {
+            if let Block::Shell { commands } = block {
                 found.extend(commands.into_iter().map(|command| (page.clone(), command)));
             }
         }
