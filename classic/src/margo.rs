@@ -436,7 +436,7 @@ impl SharedOptions {
         if let Some(place) = self.place.or(usual) {
             let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), 2);
             let [server_cpu, client_cpu] = placed.cpus[..] else {
-                bail!("cannot place two ranks: expected one CPU for each, found {placed:?}")
+                bail!("cannot place the two ranks: found no CPU that this process may use")
             };
             let is_shared = server_cpu == client_cpu;
             if side == Role::Client {

@@ -18,7 +18,8 @@ const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 
 /// Live view of current values, one per line. Shows nothing if standard error is not a terminal.
 pub struct LiveView {
-    bar: Option<ProgressBar>,
+    /// Display of the lines on standard error; `None` if standard error is not a terminal.
+    display: Option<ProgressBar>,
     /// Past values of each line, the oldest first.
     past_values: Vec<VecDeque<f64>>,
     last_update: Instant,
@@ -31,16 +32,16 @@ pub struct LiveView {
 impl LiveView {
     /// Creates a view that shows nothing yet.
     pub fn new() -> Self {
-        let bar = console::should_show_progress_bar().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let display = console::should_show_progress_bar().then(|| {
+            let display = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            bar
+            display.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            display
         });
         let has_unicode = console::output_style(false).unicode;
         let room = console::output_width().saturating_sub(TEXT_COLUMNS + 2);
         Self {
-            bar,
+            display,
             past_values: Vec::new(),
             last_update: Instant::now(),
             heights: if has_unicode { &HEIGHTS } else { &PLAIN_HEIGHTS },
@@ -52,7 +53,7 @@ impl LiveView {
     /// last update, or `None` if no update is due.
     pub fn take_time_since_update(&mut self) -> Option<Duration> {
         let since = self.last_update.elapsed();
-        if self.bar.is_none() || since < DRAW_INTERVAL {
+        if self.display.is_none() || since < DRAW_INTERVAL {
             return None;
         }
         self.last_update += since;
@@ -61,7 +62,7 @@ impl LiveView {
 
     /// Shows each value as text and as a chart of its past values.
     pub fn update(&mut self, lines: &[(f64, String)]) {
-        let Some(bar) = &self.bar else { return };
+        let Some(display) = &self.display else { return };
         self.past_values.resize_with(lines.len(), VecDeque::new);
         let mut shown = String::new();
         for ((value, text), past) in lines.iter().zip(&mut self.past_values) {
@@ -72,14 +73,14 @@ impl LiveView {
             let end = if shown.is_empty() { "" } else { "\n" };
             shown += &format!("{end}{text:>TEXT_COLUMNS$} {}", height_chart(past, self.heights));
         }
-        bar.set_message(shown);
-        bar.tick();
+        display.set_message(shown);
+        display.tick();
     }
 
     /// Calls `prints`, and shows its output above the view.
     pub fn print_above<T>(&self, prints: impl FnOnce() -> T) -> T {
-        match &self.bar {
-            Some(bar) => bar.suspend(prints),
+        match &self.display {
+            Some(display) => display.suspend(prints),
             None => prints(),
         }
     }
@@ -87,8 +88,8 @@ impl LiveView {
 
 impl Drop for LiveView {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        if let Some(display) = &self.display {
+            display.finish_and_clear();
         }
     }
 }

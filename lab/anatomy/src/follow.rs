@@ -30,7 +30,7 @@ pub(crate) struct Handoff {
     /// Duration of each stage in ticks. It is zero if the hand-off has no such stage, or if the
     /// stage was that short: see `passed`.
     pub stages_ticks: [u32; STAGES_COUNT],
-    /// Set of the stages that the hand-off has: bit i stands for stage i.
+    /// Bits of the stages that the hand-off passed through: bit i stands for `stages_ticks[i]`.
     pub passed: u8,
 }
 

@@ -12,7 +12,7 @@ pub enum Policy {
     /// Only each thread's newest events are kept, in memory of a fixed size. The rings are the
     /// trace file.
     Last,
-    /// All events are recorded. A thread of this crate writes the rings' events to the file. Events
+    /// All events are written to the file during the recording, by a thread of this crate. Events
     /// are lost, and counted, if this thread is too slow.
     Stream,
 }

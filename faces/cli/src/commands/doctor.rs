@@ -25,6 +25,7 @@ pub struct DoctorArgs {
     json: bool,
 }
 
+/// Parses a duration of at most [`TIME_MAX`].
 fn parse_time(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         time if time <= TIME_MAX => Ok(time),

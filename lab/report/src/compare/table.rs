@@ -152,7 +152,7 @@ fn further_processes_line(comparison: &Comparison) -> Option<String> {
         .into_iter()
         .map(|(processes_count, mut names)| {
             names.dedup();
-            format!("{processes_count} for {}", format::listed(&names))
+            format!("{processes_count} for {rows}", rows = format::listed(&names))
         })
         .collect();
     if parts.is_empty() {

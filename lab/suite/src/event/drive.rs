@@ -531,7 +531,7 @@ impl<P: ReplyPolicy> Speaker for KindPartner<P> {
 
 /// Lookup of message handlers by kind, for two machines that exchange hellos.
 pub trait HandlerLookup<P>: Handler<Message = KindMessage> + Sized {
-    /// Creates the handlers of `ids_count` message ids, with `partner` as their state.
+    /// Creates a lookup with one handler for each of `ids_count` message ids. They share the state `partner`.
     fn with_ids(partner: KindPartner<P>, ids_count: usize) -> Self;
 
     /// Returns the state of the machine.

@@ -61,8 +61,8 @@ impl TimerId {
 const HAS_EXTRA: u32 = 1;
 /// Number added to a record's stamp each time its timer ends.
 const STAMP_INCREMENT: u32 = 2;
-/// Number of different generations with which the records of a wheel can begin. It is half of all
-/// generations, so that each record of any wheel has at least as many.
+/// Number of generations from which each wheel gets the one that its records begin with. It is half
+/// of all generations, so that each record of any wheel has at least as many.
 const FIRST_GENERATIONS: u32 = 1 << 30;
 /// Number of wheels that this process has created.
 static WHEELS_COUNT: AtomicU32 = AtomicU32::new(0);

@@ -261,6 +261,7 @@ impl AttachmentTable {
         self.by_peer_and_id.remove(&(peer, id))
     }
 
+    /// Removes all attachments to the memories of a peer.
     pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
         self.recent = None;
         self.by_peer_and_id.retain(|key, _| key.0 != peer);
