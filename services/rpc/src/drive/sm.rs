@@ -2,7 +2,9 @@
 //! reports the exit of its process.
 //!
 //! A message is published by its sequence number alone, on the same cache line as its header and the first 32 bytes of
-//! its body. A sender reads only now and then how far the peer has read; both ends write nothing else in common.
+//! its body. The same word acknowledges the messages that the sender has read, so that an answer also frees the memory
+//! of its request. While no messages come back, a sender reads now and then how far the peer has read. Both ends write
+//! nothing else in common.
 //!
 //! **No wake-up is lost**: the reader declares its sleep in a [`ParkWord`](handover_notify::ParkWord), and checks for
 //! messages once more; the sender publishes, and then reads that word, unless the peer has announced that it never
@@ -39,8 +41,11 @@ pub(crate) struct SharedMemoryLink {
     body_bytes_max: u32,
     /// Number of messages sent to the peer.
     sent_count: u64,
-    /// Number of messages that the peer had consumed when last checked.
+    /// Number of messages that the peer is known to have read.
     acked_count: u64,
+    /// Number of messages that the peer had read when it sent the last message received. It is at most `sent_count`,
+    /// and at most the number of messages that the peer has read.
+    peer_read_count: u64,
     /// Number of messages received from the peer.
     received_count: u64,
     /// Offset of the next long body. It keeps increasing across laps of the buffer.
@@ -85,6 +90,7 @@ impl SharedMemoryLink {
             body_bytes_max,
             sent_count: 0,
             acked_count: 0,
+            peer_read_count: 0,
             received_count: 0,
             body_head: 0,
             body_tail: 0,
@@ -177,8 +183,11 @@ impl SharedMemoryLink {
             slot.store(word, Ordering::Relaxed);
         }
         self.sent_count += 1;
-        // Release: publishes the header and the body to the Acquire in the peer's poll_for_message().
-        slot.sequence.store(self.sent_count, Ordering::Release);
+        // Each truncates to the 32 bits that the slot has for its number.
+        let sequence = u64::from(self.sent_count as u32) | self.received_count << 32;
+        // Release: publishes the header and the body to the Acquire in the peer's poll_for_message(), after which
+        // the peer may overwrite the messages that this end has read.
+        slot.sequence.store(sequence, Ordering::Release);
         if !self.peer_spins && self.peer_end().status.asleep.claim_wake(|| None).is_some() {
             self.wake_peer();
         }
@@ -202,8 +211,14 @@ impl SharedMemoryLink {
             return Err(FrameError::InvalidValue.into());
         }
         self.acked_count = taken;
+        self.free_read_bodies();
+        Ok(())
+    }
+
+    /// Frees the space of the long bodies that the peer is known to have read.
+    fn free_read_bodies(&mut self) {
         while let Some(&(number, end)) = self.bodies.front()
-            && number < taken
+            && number < self.acked_count
         {
             self.body_tail = end;
             self.bodies.pop_front();
@@ -212,7 +227,6 @@ impl SharedMemoryLink {
             // Starts at the beginning again, because those cache lines are in the cache.
             (self.body_head, self.body_tail) = (0, 0);
         }
-        Ok(())
     }
 
     /// Returns `true` if a message with a body of `bytes` bytes can be published now.
@@ -224,6 +238,7 @@ impl SharedMemoryLink {
 
     /// Allocates space for a long body and returns its offset; `None` if there is no space.
     fn allocate(&mut self, bytes: usize) -> Result<Option<u32>, CloseReason> {
+        self.free_read_bodies();
         if self.body_head >= UNCHECKED_OFFSET_MAX {
             self.update_progress()?;
         }
@@ -262,8 +277,10 @@ impl SharedMemoryLink {
     #[inline]
     pub(crate) fn poll_for_message(&self, polls: u32) -> bool {
         let slot = self.next_slot();
+        // Both truncate to 32 bits: a slot that was not written again holds a number of the previous lap, or 0.
+        let number = (self.received_count + 1) as u32;
         // Acquire: pairs with the Release in publish() of the peer.
-        (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received_count + 1)
+        (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) as u32 == number)
     }
 
     /// Decodes the header of the message that has arrived.
@@ -294,9 +311,21 @@ impl SharedMemoryLink {
         self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
     }
 
-    /// Counts the message as read, which frees its slot for the peer.
+    /// Counts the message as read, which frees its slot for the peer. Records how many messages the peer had read.
     #[inline]
     fn mark_read(&mut self) {
+        // Relaxed: poll_for_message() has read the same value of this word with Acquire.
+        let sequence = self.next_slot().sequence.load(Ordering::Relaxed);
+        // The cast truncates to the 32 bits that the slot has. The count never decreases, so the sum is correct, or too
+        // small if 2^32 messages were read in between; update_progress() reads the exact number.
+        let newly_read = ((sequence >> 32) as u32).wrapping_sub(self.peer_read_count as u32);
+        let peer_read_count = self.peer_read_count + u64::from(newly_read);
+        // Only a peer that breaks the protocol has read more than was sent; its number is ignored.
+        if peer_read_count <= self.sent_count {
+            self.peer_read_count = peer_read_count;
+            // update_progress() may know more: this message was sent before.
+            self.acked_count = self.acked_count.max(peer_read_count);
+        }
         self.received_count += 1;
         let progress = &self.own_end().progress;
         // Release: pairs with the Acquire in update_progress() of the peer.
@@ -500,6 +529,78 @@ mod tests {
     use super::*;
     use crate::raw::Region;
     use std::os::unix::net::UnixStream;
+
+    /// Returns both ends of a connection whose segment has four slots and 4 KiB for long bodies.
+    fn connected_links() -> [SharedMemoryLink; 2] {
+        let (ours, theirs) = UnixStream::pair().expect("create a socket pair");
+        let (segment, file) = Segment::create(4, 4096).expect("create a segment");
+        let mapped = Segment::map(&file, 4, 4096).expect("mapped again").expect("it is sealed");
+        [
+            SharedMemoryLink::new(segment, 0, true, 4096, ours.into()),
+            SharedMemoryLink::new(mapped, 1, true, 4096, theirs.into()),
+        ]
+    }
+
+    /// Sends a message of this kind with that body from one end to the other, and returns the received body.
+    fn pass(
+        links: &mut [SharedMemoryLink; 2],
+        from: usize,
+        kind: FrameKind,
+        sent: &[u8],
+    ) -> Vec<u8> {
+        let header = FrameHeader { body_bytes: sent.len() as u32, kind, method: 0, call: 7 };
+        links[from].send(header, sent).expect("the frame is sent");
+        let mut body = Vec::new();
+        let received = links[1 - from].receive(&mut body, false).expect("no invalid frame");
+        assert_eq!(received, Some(header));
+        body
+    }
+
+    #[test]
+    fn answer_acknowledges_its_request_whose_memory_is_reused() {
+        let mut links = connected_links();
+        for number in 0..100u64 {
+            let request = vec![number as u8; 1000];
+            assert_eq!(pass(&mut links, 0, FrameKind::Request, &request), request);
+            // The server's previous answer was acknowledged by this request, and this request is not yet.
+            assert_eq!(links.each_ref().map(|it| it.acked_count), [number; 2]);
+            assert_eq!(links[0].body_head, 1024);
+            let answer = vec![!number as u8; 2000];
+            assert_eq!(pass(&mut links, 1, FrameKind::Response, &answer), answer);
+            assert_eq!(links.each_ref().map(|it| it.acked_count), [number + 1, number]);
+            assert_eq!(links[1].body_head, 2048);
+        }
+    }
+
+    #[test]
+    fn message_sent_before_the_last_check_of_the_progress_does_not_undo_it() {
+        let mut links = connected_links();
+        // Sent before the acceptor has read any message.
+        let header = FrameHeader { body_bytes: 0, kind: FrameKind::OneWay, method: 0, call: 0 };
+        links[1].send(header, &[]).expect("the frame is sent");
+        for _ in 0..3 {
+            pass(&mut links, 0, FrameKind::OneWay, b"read");
+        }
+        assert!(links[0].has_space(0).expect("the peer's number is valid"));
+        assert_eq!(links[0].acked_count, 3);
+        let received = links[0].receive(&mut Vec::new(), false).expect("no invalid frame");
+        assert_eq!((received, links[0].acked_count), (Some(header), 3));
+        pass(&mut links, 0, FrameKind::OneWay, b"read");
+        pass(&mut links, 1, FrameKind::OneWay, b"read");
+        assert_eq!(links[0].acked_count, 4);
+    }
+
+    #[test]
+    fn acknowledgement_of_messages_that_were_never_sent_is_ignored() {
+        let mut links = connected_links();
+        pass(&mut links, 0, FrameKind::OneWay, b"read");
+        let slot = links[1].segment.slot(1, 0);
+        slot.header[0].store((FrameKind::OneWay as u64) << 32, Ordering::Relaxed);
+        slot.sequence.store(1 | 2 << 32, Ordering::Relaxed);
+        let received = links[0].receive(&mut Vec::new(), false).expect("no invalid frame");
+        assert!(received.is_some());
+        assert_eq!((links[0].acked_count, links[0].peer_read_count), (0, 0));
+    }
 
     #[test]
     fn passed_file_is_identified_by_its_inode_and_not_its_order() {

@@ -10,7 +10,7 @@
 use crate::FrameError;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// Maximum body length of a [`FrameKind::Bulk`] frame, in bytes, even if a smaller message limit was agreed.
 pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;

@@ -59,8 +59,9 @@ pub(crate) struct SegmentEnd {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct MessageSlot {
-    /// Number of the message in this slot, counted from 1. A number smaller than expected is of an
-    /// earlier lap of the ring.
+    /// Lower 32 bits: number of the message in this slot, counted from 1. A number other than expected is of an earlier
+    /// lap of the ring. Upper 32 bits: number of the peer's messages that the sender of this one had read. Both numbers
+    /// are truncated.
     pub(crate) sequence: AtomicU64,
     /// Header of the message, encoded as three words.
     pub(crate) header: [AtomicU64; 3],

@@ -324,7 +324,8 @@ impl Raw for Hostile {
     fn hears(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
         let slot = SLOTS_AT + (u64::from(SLOTS) + self.received % u64::from(SLOTS)) * SLOT_BYTES;
         let began = Instant::now();
-        while self.get::<1>(slot)[0] != self.received + 1 {
+        // The lower half is the message's number, the upper half is the number of messages that the server has read.
+        while self.get::<1>(slot)[0] as u32 != (self.received + 1) as u32 {
             // Gives up if no message has come in time.
             if began.elapsed() > SOON {
                 return None;
