@@ -291,6 +291,34 @@ impl SharedMemoryLink {
         FrameHeader::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
 
+    /// Copies the body of the message that has arrived out of shared memory. Replaces the contents of
+    /// `body`. Fails, and leaves `body` unchanged, if the body lies outside of the buffer for long
+    /// bodies.
+    #[inline]
+    fn read_body(&self, header: &FrameHeader, body: &mut Vec<u8>) -> Result<(), FrameError> {
+        let bytes = header.body_bytes as usize;
+        if bytes > INLINE_BODY_BYTES_MAX {
+            return self.read_long(bytes, body);
+        }
+        self.read_inline(bytes, body);
+        Ok(())
+    }
+
+    /// Copies a long body; see [`read_body`](Self::read_body).
+    fn read_long(&self, bytes: usize, body: &mut Vec<u8>) -> Result<(), FrameError> {
+        let offset = self.next_slot().inline[0].load(Ordering::Relaxed);
+        let shared_bytes = u64::from(self.segment.shared_bytes());
+        let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
+        let end = offset.checked_add(bytes as u64).ok_or(outside)?;
+        let offset = u32::try_from(offset).map_err(|_wider| outside)?;
+        if end > shared_bytes {
+            return Err(outside);
+        }
+        body.clear();
+        self.segment.read_body(1 - self.end_index, offset, bytes, body);
+        Ok(())
+    }
+
     /// Copies a body out of its slot.
     #[inline]
     fn read_inline(&self, bytes: usize, body: &mut Vec<u8>) {
@@ -332,9 +360,8 @@ impl SharedMemoryLink {
         progress.taken.store(self.received_count, Ordering::Release);
     }
 
-    /// Polls `polls` times for the result of `call`. Returns `true` after taking a result whose
-    /// body is in the slot. Any other message, and a result with a longer body, is left for
-    /// `receive`.
+    /// Polls `polls` times for the result of `call`. Returns `true` after taking the result, with its
+    /// body in `body`. Any other message is left for `receive`.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
         if !self.poll_for_message(polls) {
@@ -342,12 +369,12 @@ impl SharedMemoryLink {
         }
         self.prefetch_next();
         match self.next_header() {
-            Ok(FrameHeader { kind: FrameKind::Response, call: its, body_bytes, .. })
-                if its == call && body_bytes as usize <= INLINE_BODY_BYTES_MAX =>
-            {
-                self.read_inline(body_bytes as usize, body);
-                self.mark_read();
-                true
+            Ok(header) if header.kind == FrameKind::Response && header.call == call => {
+                let is_read = self.read_body(&header, body).is_ok();
+                if is_read {
+                    self.mark_read();
+                }
+                is_read
             }
             // receive() handles every other message, and errors.
             Ok(_) | Err(_) => false,
@@ -402,22 +429,7 @@ impl Link for SharedMemoryLink {
         }
         self.prefetch_next();
         let header = self.next_header()?;
-        let bytes = header.body_bytes as usize;
-        if bytes > INLINE_BODY_BYTES_MAX {
-            let slot = self.next_slot();
-            let offset = slot.inline[0].load(Ordering::Relaxed);
-            let shared_bytes = u64::from(self.segment.shared_bytes());
-            let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
-            let end = offset.checked_add(bytes as u64).ok_or(outside)?;
-            let offset = u32::try_from(offset).map_err(|_wider| outside)?;
-            if end > shared_bytes {
-                return Err(outside.into());
-            }
-            body.clear();
-            self.segment.read_body(1 - self.end_index, offset, bytes, body);
-        } else {
-            self.read_inline(bytes, body);
-        }
+        self.read_body(&header, body)?;
         self.mark_read();
         Ok(Some(header))
     }
@@ -570,6 +582,32 @@ mod tests {
             assert_eq!(links.each_ref().map(|it| it.acked_count), [number + 1, number]);
             assert_eq!(links[1].body_head, 2048);
         }
+    }
+
+    #[test]
+    fn answer_of_any_length_is_taken_and_every_other_message_is_left() {
+        let (mut links, mut body) = (connected_links(), Vec::new());
+        for bytes in [0, 96, 97, 2000] {
+            let answer = vec![7u8; bytes];
+            let header = FrameHeader {
+                body_bytes: bytes as u32,
+                kind: FrameKind::Response,
+                method: 0,
+                call: 7,
+            };
+            links[1].send(header, &answer).expect("the frame is sent");
+            assert!(!links[0].take_answer(8, 1, &mut body), "took the answer to another call");
+            assert!(links[0].take_answer(7, 1, &mut body), "left an answer of {bytes} bytes");
+            assert_eq!(body, answer);
+        }
+        // An answer whose body ends one byte outside of the buffer.
+        let slot = links[1].segment.slot(1, 4);
+        slot.header[0].store((FrameKind::Response as u64) << 32 | 97, Ordering::Relaxed);
+        slot.header[2].store(7, Ordering::Relaxed);
+        slot.inline[0].store(4096 - 96, Ordering::Relaxed);
+        slot.sequence.store(5, Ordering::Relaxed);
+        assert!(!links[0].take_answer(7, 1, &mut body), "took an invalid answer");
+        assert!(links[0].receive(&mut body, false).is_err());
     }
 
     #[test]
