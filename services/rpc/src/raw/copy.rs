@@ -46,14 +46,16 @@ mod tests {
 
     #[test]
     fn every_length_and_alignment_copies_exactly_the_range() {
-        let from: Vec<u8> = (0..5000u32).map(|at| (at * 31 / 8) as u8).collect();
+        let from: Vec<u8> = (0..20_000u32).map(|at| (at * 31 / 8) as u8).collect();
         for store in [StoreKind::Cached, StoreKind::Streaming] {
-            for bytes in [0, 1, 63, 64, 255, 1023, 1024, 1025, 1300, 4096, 4800] {
+            for bytes in
+                [0, 1, 63, 64, 255, 256, 1023, 1024, 1025, 1300, 4096, 4800, 16_383, 16_700]
+            {
                 for (from_at, to_at) in [(0, 0), (1, 0), (0, 1), (63, 65), (33, 2)] {
-                    let mut to = vec![0xee; 5000];
+                    let mut to = vec![0xee; 20_000];
                     let source = from[from_at..].as_ptr();
                     let target = to[to_at..].as_mut_ptr();
-                    // SAFETY: both vectors are longer than 65 + 4800, and no other thread accesses them.
+                    // SAFETY: both vectors are longer than 65 + 16,700, and no other thread accesses them.
                     unsafe { copy(source, target, bytes, store) };
                     assert_eq!(to[to_at..to_at + bytes], from[from_at..from_at + bytes]);
                     assert!(to[..to_at].iter().chain(&to[to_at + bytes..]).all(|it| *it == 0xee));

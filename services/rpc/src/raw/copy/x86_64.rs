@@ -1,4 +1,4 @@
-//! Copies on x86_64: by `rep movsb`, or with non-temporal stores.
+//! Copies on x86_64: by vector registers, by `rep movsb`, or with non-temporal stores.
 
 use std::sync::OnceLock;
 
@@ -9,14 +9,16 @@ use std::sync::OnceLock;
 /// The requirements of [`copy`](super::copy).
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streaming: bool) {
-    let streaming: StreamingCopy = match (is_streaming, Width::of_processor()) {
-        (true, Width::FullLines) if bytes >= STREAMED_BYTES_MIN => copy_lines,
-        (true, Width::HalfLines) if bytes >= STREAMED_BYTES_MIN => copy_halves,
+    let streams = is_streaming && bytes >= STREAMED_BYTES_MIN;
+    let copy_blocks: BlockCopy = match (streams, Width::of_processor()) {
+        (true, Width::FullLines) => stream_lines,
+        (true, Width::HalfLines) => stream_halves,
+        (false, Width::FullLines | Width::HalfLines) if bytes < STRING_BYTES_MIN => copy_halves,
         // SAFETY: the caller's promise covers these arguments.
         _ => return unsafe { copy_string(from, to, bytes) },
     };
     // Copies up to the next cache line of `to` first: only whole lines are streamed.
-    let head = to.align_offset(LINE_BYTES).min(bytes);
+    let head = if streams { to.align_offset(LINE_BYTES).min(bytes) } else { 0 };
     let blocks_bytes = (bytes - head) / LOOP_BYTES * LOOP_BYTES;
     let end = head + blocks_bytes;
     if head > 0 {
@@ -24,9 +26,9 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streami
         unsafe { copy_string(from, to, head) };
     }
     if blocks_bytes > 0 {
-        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of LOOP_BYTES above 0,
-        // `to + head` is aligned to a line, and of_processor() has detected the instructions.
-        unsafe { streaming(from.wrapping_add(head), to.wrapping_add(head), blocks_bytes) };
+        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of LOOP_BYTES above 0, `to + head` is
+        // aligned to a line if `streams`, and of_processor() has detected the instructions: AVX-512 includes AVX2.
+        unsafe { copy_blocks(from.wrapping_add(head), to.wrapping_add(head), blocks_bytes) };
     }
     if end < bytes {
         // SAFETY: the remaining `bytes - end` bytes of the caller's ranges.
@@ -37,16 +39,19 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streami
 /// Minimum length, in bytes, of a copy with non-temporal stores. For a shorter one, the fence costs
 /// more than it saves.
 const STREAMED_BYTES_MIN: usize = 1024;
+/// Minimum length, in bytes, of a copy by `rep movsb` if the processor has AVX2. The instruction takes long to start,
+/// and on AMD's Zen 3 and 4 it is up to 20 times slower at some addresses (glibc bug 30994).
+const STRING_BYTES_MIN: usize = 1 << 14;
 /// Length of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
-/// Number of bytes that one iteration of the streaming loops copies.
+/// Number of bytes of which each iteration of the loops copies a divisor.
 const LOOP_BYTES: usize = 256;
 
-/// Function that copies a multiple of [`LOOP_BYTES`] to an address aligned to a cache line.
-type StreamingCopy = unsafe fn(*const u8, *mut u8, usize);
+/// Function that copies a multiple of [`LOOP_BYTES`] above 0. The functions with non-temporal stores copy to an address
+/// that is aligned to a cache line.
+type BlockCopy = unsafe fn(*const u8, *mut u8, usize);
 
-/// Widest non-temporal store of the processor: a cache line, half a line, or less. For less, copies
-/// use `rep movsb`.
+/// Widest store of the processor: a cache line, half a line, or less. For less, copies use `rep movsb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     FullLines,
@@ -89,29 +94,30 @@ unsafe fn copy_string(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Defines a function that copies with non-temporal stores, four of a register's width in each iteration.
-macro_rules! streaming_copy {
-    ($name:ident, $feature:literal, $load:literal, $register:literal,
-     [$($number:literal at $offset:literal),*], $step:literal, [$($ahead:literal),*]) => {
-        /// Copies with non-temporal stores.
+/// Defines a function that copies with four stores of a register's width in each iteration.
+macro_rules! block_copy {
+    ($(#[$doc:meta])* $name:ident, $feature:literal, $load:literal, $store:literal, $register:literal,
+     [$($number:literal at $offset:literal),*], $step:literal, [$($ahead:literal),*], [$($fence:literal),*]) => {
+        $(#[$doc])*
         ///
         /// # Safety
-        /// The requirements of [`StreamingCopy`], and the processor has the feature.
+        /// The requirements of [`BlockCopy`], and the processor has the feature.
         #[target_feature(enable = $feature)]
         unsafe fn $name(from: *const u8, to: *mut u8, bytes: usize) {
             // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be accessible, and of
-            // which an iteration copies a divisor; the addresses at `to` are multiples of the register's width, and
-            // prefetching cannot fault. The fence orders the streamed stores before a later store that announces them.
+            // which an iteration copies a divisor; the addresses of non-temporal stores are multiples of the register's
+            // width, as the caller has aligned `to`, and prefetching cannot fault. The fence orders non-temporal stores
+            // before a later store that announces them.
             unsafe {
                 core::arch::asm!(
                     "2:",
                     $(concat!("prefetcht0 [{from} + rax + ", $ahead, "]"),)*
                     $(concat!($load, " ", $register, $number, ", [{from} + rax + ", $offset, "]"),)*
-                    $(concat!("vmovntdq [{to} + rax + ", $offset, "], ", $register, $number),)*
+                    $(concat!($store, " [{to} + rax + ", $offset, "], ", $register, $number),)*
                     concat!("add rax, ", $step),
                     "cmp rax, {bytes}",
                     "jb 2b",
-                    "sfence",
+                    $(concat!($fence),)*
                     "vzeroupper",
                     from = in(reg) from,
                     to = in(reg) to,
@@ -126,13 +132,20 @@ macro_rules! streaming_copy {
     };
 }
 
-streaming_copy!(
-    copy_lines, "avx512f", "vmovdqu64", "zmm",
-    [0 at 0, 1 at 64, 2 at 128, 3 at 192], 256, [2048, 2112, 2176, 2240]
+block_copy!(
+    /// Copies with non-temporal stores of whole cache lines.
+    stream_lines, "avx512f", "vmovdqu64", "vmovntdq", "zmm",
+    [0 at 0, 1 at 64, 2 at 128, 3 at 192], 256, [2048, 2112, 2176, 2240], ["sfence"]
 );
-streaming_copy!(
-    copy_halves, "avx2", "vmovdqu", "ymm",
-    [0 at 0, 1 at 32, 2 at 64, 3 at 96], 128, [2048, 2112]
+block_copy!(
+    /// Copies with non-temporal stores of half cache lines.
+    stream_halves, "avx2", "vmovdqu", "vmovntdq", "ymm",
+    [0 at 0, 1 at 32, 2 at 64, 3 at 96], 128, [2048, 2112], ["sfence"]
+);
+block_copy!(
+    /// Copies with ordinary stores of half a cache line. `to` may have any alignment.
+    copy_halves, "avx2", "vmovdqu", "vmovdqu", "ymm",
+    [0 at 0, 1 at 32, 2 at 64, 3 at 96], 128, [], []
 );
 
 #[cfg(test)]
@@ -148,7 +161,7 @@ mod tests {
         let mut to = vec![0; 5000];
         let at = to.as_ptr().align_offset(LINE_BYTES);
         // SAFETY: at < 64, and both vectors are longer than 64 + 4608; AVX2 was detected above.
-        unsafe { copy_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
+        unsafe { stream_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
         assert_eq!(to[at..at + 4608], from[3..4611]);
         assert!(to[..at].iter().chain(&to[at + 4608..]).all(|it| *it == 0));
     }
