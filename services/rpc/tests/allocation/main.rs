@@ -41,6 +41,15 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
     let text = "x".repeat(3000);
     let mut round = || {
         let before = allocations_count();
+        // The result is stored in the table of calls. That of a call which is waited for may be taken from shared
+        // memory instead, so that the table would have made room for it only in a later round.
+        let echo = client.start::<_, ()>(peer, ECHO, text.as_str()).unwrap();
+        let result = loop {
+            if let Some(result) = client.test(echo) {
+                break result;
+            }
+        };
+        result.unwrap();
         for number in 0..100u64 {
             client.call::<_, ()>(peer, NOOP, &()).unwrap();
             let sum: u64 = client.call(peer, ADD.with_provider(3), &(number, 2 * number)).unwrap();
