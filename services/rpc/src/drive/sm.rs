@@ -641,6 +641,42 @@ mod tests {
     }
 
     #[test]
+    fn messages_in_flight_both_ways_arrive_unchanged_when_bodies_and_numbers_wrap_around() {
+        // Numbers are truncated to 32 bits in the slots.
+        const START: u64 = (1 << 32) - 100;
+        const IN_FLIGHT_MAX: usize = 6;
+        let mut links = connected_links();
+        for link in &mut links {
+            (link.sent_count, link.acked_count) = (START, START);
+            (link.peer_read_count, link.received_count) = (START, START);
+            link.own_end().progress.taken.store(START, Ordering::Relaxed);
+        }
+        let (mut sent, mut body) = ([VecDeque::new(), VecDeque::new()], Vec::new());
+        let (mut random, mut laps_count) = (1u64, 0);
+        for number in 0..20_000u32 {
+            // A linear congruential generator with Knuth's constants for 64 bits.
+            random = random.wrapping_mul(6_364_136_223_846_793_005);
+            random = random.wrapping_add(1_442_695_040_888_963_407);
+            let (from, bytes) = ((random >> 63) as usize, (random >> 40) as usize % 2000);
+            if (random >> 62) & 1 == 0 && sent[from].len() < IN_FLIGHT_MAX {
+                let message = vec![number as u8; bytes];
+                let kind = FrameKind::OneWay;
+                let header = FrameHeader { body_bytes: bytes as u32, kind, method: 0, call: 0 };
+                links[from].send(header, &message).expect("the frame is sent");
+                sent[from].push_back(message);
+            } else {
+                // Sends what has waited for space. If no message has arrived afterwards, none is in flight.
+                links[from].flush().expect("the peer's number is valid");
+                let received = links[1 - from].receive(&mut body, false).expect("no invalid frame");
+                assert_eq!(received.map(|_| &body), sent[from].pop_front().as_ref());
+            }
+            laps_count += u32::from(links[from].body_head > 4096);
+        }
+        assert!(laps_count > 0, "no body was stored behind the end of the buffer");
+        assert!(links.iter().all(|it| it.peer_read_count > 1 << 32), "{links:?}");
+    }
+
+    #[test]
     fn passed_file_is_identified_by_its_inode_and_not_its_order() {
         let (ours, theirs) = UnixStream::pair().expect("create a socket pair");
         let (segment, _file) = Segment::create(2, 4096).expect("create a segment");
