@@ -204,13 +204,12 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Errors
     /// As [`after`](Self::after).
     pub fn at_ns(&mut self, deadline_ns: u64, message: M) -> Result<TimerId, TimersFull<M>> {
-        self.state.wheel.start(deadline_ns, TimerPayload::Once(Some(message))).map_err(|full| {
-            match full.0 {
-                TimerPayload::Once(Some(message)) => TimersFull(message),
-                // The wheel returns the payload that it was given above.
-                TimerPayload::Once(None) | TimerPayload::Every(_) => {
-                    unreachable!("the wheel returned another payload than the one passed to it")
-                }
+        let payload = TimerPayload::Once(Some(message));
+        self.state.wheel_to_start().start(deadline_ns, payload).map_err(|full| match full.0 {
+            TimerPayload::Once(Some(message)) => TimersFull(message),
+            // The wheel returns the payload that it was given above.
+            TimerPayload::Once(None) | TimerPayload::Every(_) => {
+                unreachable!("the wheel returned another payload than the one passed to it")
             }
         })
     }
@@ -257,7 +256,8 @@ impl<M: Send + 'static> Context<'_, M> {
         let period_ns = NonZeroU64::new(period_ns).unwrap_or(NonZeroU64::MIN);
         let first_ns = thread_state::now_ns().saturating_add(period_ns.get());
         let tick = TimerPayload::Every(Arc::new(make));
-        self.state.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
+        let wheel = self.state.wheel_to_start();
+        wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
     /// Cancels a timer, and returns `Some` with its message. Returns `Some(None)` for a periodic

@@ -98,15 +98,20 @@ impl<H: Handler> fmt::Debug for GroupMember<H> {
     }
 }
 
-/// Result of serving one machine of the group once, with the work done and the work left.
+/// Result of serving one machine of the group once, with the work done and the work left. It consists of two integers,
+/// so that it is returned in registers.
 struct ServeResult {
     /// Number of messages, timers and readiness events handled.
     handled: u32,
-    /// `true` if the machine has further messages to handle.
-    has_more: bool,
-    /// `true` if timers of the event machine are running.
-    has_timers: bool,
+    /// Work that the machine has left: 0, or a combination of [`HAS_MESSAGES`] and [`HAS_TIMERS`].
+    work_left: u8,
 }
+
+/// Bit of [`ServeResult::work_left`]: the machine has further messages to handle.
+const HAS_MESSAGES: u8 = 1;
+/// Bit of [`ServeResult::work_left`]: timers of the machine may be running, or the group holds a deadline of the
+/// machine.
+const HAS_TIMERS: u8 = 2;
 
 /// Machine of a group, whose handler type is erased.
 trait AnyMember: Any + Send {
@@ -162,11 +167,13 @@ impl<H: Handler + Send + 'static> Member<H> {
         self.serve_result(handled, self.state.has_messages())
     }
 
-    /// Returns a [`ServeResult`] with these values; sets `has_timers` if timers of the machine are
-    /// running.
+    /// Returns the result of serving the machine, which has handled `handled` messages and has further ones if
+    /// `has_more` is `true`.
     #[inline]
     fn serve_result(&self, handled: u32, has_more: bool) -> ServeResult {
-        ServeResult { handled, has_more, has_timers: !self.state.wheel.is_empty() }
+        let messages = if has_more { HAS_MESSAGES } else { 0 };
+        let timers = if self.state.has_timers { HAS_TIMERS } else { 0 };
+        ServeResult { handled, work_left: messages | timers }
     }
 }
 
@@ -207,7 +214,7 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     }
 
     fn next_deadline_ns(&mut self) -> Option<u64> {
-        self.state.wheel.next_deadline_ns()
+        self.state.next_deadline_ns()
     }
 
     fn admit(&self, has_async_senders: bool) -> bool {
@@ -269,12 +276,8 @@ impl Group {
         let machine = self.members.len() as u32; // below machines_max
         let state = MachineState::new(config, &self.thread.shared, machine)?;
         let address = state.address.clone();
-        self.thread.locals.push(LocalQueue {
-            queue: AnyQueue::for_messages::<H::Message>(),
-            messages_max: config.local_messages_max as usize,
-            next_in_run_queue: None,
-            has_inbox_messages: false,
-        });
+        let queue = AnyQueue::for_messages::<H::Message>();
+        self.thread.locals.push(LocalQueue::new(queue, config.local_messages_max as usize));
         self.members.push(Some(Box::new(Member::new(handler, state))));
         self.deadlines.push(None);
         self.has_blocking |= matches!(config.when_full, WhenFull::Block { .. });
@@ -515,10 +518,10 @@ impl Group {
     /// Queues a machine again if it has more messages, and updates its deadline.
     #[inline(always)]
     fn requeue(&mut self, machine: u32, served: &ServeResult) {
-        if served.has_more {
+        if served.work_left & HAS_MESSAGES != 0 {
             self.thread.enqueue(machine);
         }
-        if served.has_timers || self.deadlines[machine as usize].is_some() {
+        if served.work_left & HAS_TIMERS != 0 {
             self.update_deadline(machine);
         }
     }
@@ -618,5 +621,32 @@ impl Group {
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group({} machines)", self.members.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler;
+    use std::time::Duration;
+
+    #[test]
+    fn group_holds_the_deadline_of_a_machine_only_while_a_timer_runs() {
+        let mut group = Group::new(ThreadConfig::default()).expect("create a group");
+        let mut timer = None;
+        let machine = handler(move |starts: bool, cx: &mut Context<'_, bool>| {
+            if starts {
+                timer = cx.after(Duration::from_secs(1000), false).ok();
+            } else if let Some(timer) = timer.take() {
+                assert_eq!(cx.cancel(timer), Some(Some(false)));
+            }
+        });
+        let machine = group.add(machine, Config::default()).expect("add a machine");
+        for (starts, deadlines_count) in [(true, 1), (false, 0), (true, 1)] {
+            machine.address().send(starts).expect("send a message");
+            group.poll().expect("poll the group");
+            assert_eq!(group.wheel.len(), deadlines_count, "the timer starts: {starts}");
+        }
+        assert_eq!(group.stats(&machine).map(|stats| stats.panicked), Some(0));
     }
 }

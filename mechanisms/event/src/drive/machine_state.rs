@@ -61,7 +61,10 @@ pub(crate) struct MachineState<M> {
     pub(crate) inbox: Inbox<M>,
     /// Queue of messages from the machine's own thread.
     pub(crate) local: VecDeque<M>,
+    /// Timers. They are started through [`wheel_to_start`](Self::wheel_to_start).
     pub(crate) wheel: Wheel<TimerPayload<M>>,
+    /// `true` from the start of a timer until [`next_deadline_ns`](Self::next_deadline_ns) finds none.
+    pub(crate) has_timers: bool,
     watches: Slab<Watch<M>>,
     pub(crate) config: Config,
     /// Number of messages passed to the handler.
@@ -102,6 +105,7 @@ impl<M: Send + 'static> MachineState<M> {
             inbox,
             local: VecDeque::with_capacity(config.local_messages_max.min(LOCAL_RESERVED) as usize),
             wheel,
+            has_timers: false,
             watches: Slab::new(u32::MAX),
             config,
             handled: 0,
@@ -151,6 +155,19 @@ impl<M> MachineState<M> {
             waiting_senders::admit_senders(waiting, 1);
         }
         is_waiting
+    }
+
+    /// Returns the timer wheel, for the start of a timer.
+    pub(crate) fn wheel_to_start(&mut self) -> &mut Wheel<TimerPayload<M>> {
+        self.has_timers = true;
+        &mut self.wheel
+    }
+
+    /// Returns the earliest deadline of the timers; `None` without timers.
+    pub(crate) fn next_deadline_ns(&mut self) -> Option<u64> {
+        let deadline_ns = self.wheel.next_deadline_ns();
+        self.has_timers = deadline_ns.is_some();
+        deadline_ns
     }
 
     /// Removes the next timer due at `now_ns` and returns its message; `None` if no timer is due.

@@ -40,10 +40,7 @@ pub(crate) struct ThreadState {
     spins: u64,
     /// Queues of messages between machines of the group, one per receiving machine.
     pub(crate) locals: Vec<LocalQueue>,
-    /// First and last machine of the run queue, which lists the machines that have work. The
-    /// machines are linked by [`LocalQueue::next_in_run_queue`]. It is `None` if the queue is
-    /// empty.
-    run_queue: Option<(u32, u32)>,
+    run_queue: RunQueue,
 }
 
 /// Queue of messages to one machine from other machines of its group, on one cache line.
@@ -52,15 +49,49 @@ pub(crate) struct LocalQueue {
     /// Queued messages; contains no queue once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
-    /// Next machine in the run queue, or [`LAST`]. It is `None` if this machine is not in the run
-    /// queue.
-    pub(crate) next_in_run_queue: Option<u32>,
+    /// Next machine in the run queue, [`END`] for its last machine, or [`NOT_QUEUED`].
+    next_in_run_queue: u32,
     /// `true` if other threads have sent messages to the machine, so that it must read its inbox.
     pub(crate) has_inbox_messages: bool,
 }
 
-/// Value of `next_in_run_queue` for the last machine of the run queue; more than any machine's index.
-const LAST: u32 = u32::MAX;
+impl LocalQueue {
+    /// Creates the entry of a machine that is not in the run queue.
+    pub(crate) fn new(queue: AnyQueue, messages_max: usize) -> Self {
+        Self { queue, messages_max, next_in_run_queue: NOT_QUEUED, has_inbox_messages: false }
+    }
+}
+
+/// Queue of the machines that have work, each at most once. They are linked by [`LocalQueue::next_in_run_queue`].
+struct RunQueue {
+    /// First machine; [`END`] if the queue is empty.
+    first: u32,
+    /// Last machine, if the queue is not empty.
+    last: u32,
+}
+
+/// Value in place of the machine after the last one of the run queue; more than any machine's index.
+const END: u32 = u32::MAX;
+/// Value of `next_in_run_queue` for a machine that is not in the run queue; more than any machine's index.
+const NOT_QUEUED: u32 = u32::MAX - 1;
+
+impl RunQueue {
+    /// Appends a machine, unless it is in the queue.
+    #[inline(always)]
+    fn append(&mut self, locals: &mut [LocalQueue], machine: u32) {
+        let next = &mut locals[machine as usize].next_in_run_queue;
+        if *next != NOT_QUEUED {
+            return;
+        }
+        *next = END;
+        if self.first == END {
+            self.first = machine;
+        } else {
+            locals[self.last as usize].next_in_run_queue = machine;
+        }
+        self.last = machine;
+    }
+}
 
 // The kernel's clock, which also ends the kernel's sleeps: the time-stamp counter may be a
 // microsecond ahead or behind, so that a sleep would end too early.
@@ -108,7 +139,7 @@ impl ThreadState {
             wakeups: 0,
             spins: 0,
             locals: Vec::new(),
-            run_queue: None,
+            run_queue: RunQueue { first: END, last: END },
         };
         if config.park_on == ParkOn::Descriptor || thread.shared.notifies_each_message() {
             let refused = |(call, errno)| MachineError::SystemCall { call, errno };
@@ -331,33 +362,24 @@ impl ThreadState {
     /// Appends a machine of the group to the run queue, unless it is in the queue.
     #[inline]
     pub(crate) fn enqueue(&mut self, machine: u32) {
-        let local = &mut self.locals[machine as usize];
-        if local.next_in_run_queue.is_some() {
-            return;
-        }
-        local.next_in_run_queue = Some(LAST);
-        let first = match self.run_queue {
-            None => machine,
-            Some((first, last)) => {
-                self.locals[last as usize].next_in_run_queue = Some(machine);
-                first
-            }
-        };
-        self.run_queue = Some((first, machine));
+        self.run_queue.append(&mut self.locals, machine);
     }
 
     /// Removes and returns the first machine of the run queue; `None` if the queue is empty.
     #[inline]
     pub(crate) fn dequeue(&mut self) -> Option<u32> {
-        let (first, last) = self.run_queue?;
-        let next = self.locals[first as usize].next_in_run_queue.take();
-        self.run_queue = next.filter(|next| *next != LAST).map(|next| (next, last));
+        let first = self.run_queue.first;
+        if first == END {
+            return None;
+        }
+        let next = &mut self.locals[first as usize].next_in_run_queue;
+        self.run_queue.first = std::mem::replace(next, NOT_QUEUED);
         Some(first)
     }
 
     /// Returns `true` if the run queue contains a machine.
     pub(crate) fn has_work(&self) -> bool {
-        self.run_queue.is_some()
+        self.run_queue.first != END
     }
 }
 
