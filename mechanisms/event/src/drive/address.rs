@@ -124,6 +124,7 @@ impl<M> SharedMachineState<M> {
     }
 
     /// Counts a refused message, and returns the error with which its sender gets it back.
+    #[cold]
     pub(crate) fn refuse(&self, refusal: PushError<M>) -> SendError<M> {
         self.count_refused();
         match refusal {

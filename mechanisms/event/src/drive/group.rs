@@ -142,11 +142,8 @@ impl<H: Handler + Send + 'static> Member<H> {
     #[inline]
     fn take_local(&mut self, thread: &mut ThreadState) {
         let machine = self.state.machine as usize;
-        let Some(queue) = thread.locals[machine].queue.get_mut() else { return };
-        if self.state.local.is_empty() {
-            std::mem::swap(&mut self.state.local, queue);
-        } else {
-            self.state.local.append(queue);
+        if let Some(queue) = thread.locals[machine].queue.get_mut() {
+            queue.move_to(&mut self.state.local);
         }
     }
 
@@ -186,10 +183,8 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         let local = &mut thread.locals[self.state.machine as usize];
         // As a rule a machine has one message, of another machine of the group.
         let only = match local.queue.get_mut::<H::Message>() {
-            Some(queue)
-                if queue.len() == 1 && self.state.local.is_empty() && !local.has_inbox_messages =>
-            {
-                queue.pop_front()
+            Some(queue) if self.state.local.is_empty() && !local.has_inbox_messages => {
+                queue.take_only()
             }
             _ => None,
         };
@@ -276,8 +271,8 @@ impl Group {
         let machine = self.members.len() as u32; // below machines_max
         let state = MachineState::new(config, &self.thread.shared, machine)?;
         let address = state.address.clone();
-        let queue = AnyQueue::for_messages::<H::Message>();
-        self.thread.locals.push(LocalQueue::new(queue, config.local_messages_max as usize));
+        let queue = AnyQueue::for_messages::<H::Message>(config.local_messages_max);
+        self.thread.locals.push(LocalQueue::new(queue));
         self.members.push(Some(Box::new(Member::new(handler, state))));
         self.deadlines.push(None);
         self.has_blocking |= matches!(config.when_full, WhenFull::Block { .. });
@@ -342,8 +337,7 @@ impl Group {
     pub fn stats<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<Stats> {
         let member = self.member(which)?;
         let mut stats = member.state.stats();
-        let local = &self.thread.locals[which.machine as usize].queue;
-        let local = local.get::<H::Message>().map_or(0, |queue| queue.len()) as u64;
+        let local = u64::from(self.thread.locals[which.machine as usize].queue.len());
         stats.waiting += local;
         stats.sent += local;
         self.thread.write_counts(&mut stats);

@@ -3,6 +3,7 @@
 use super::address::Address;
 use super::thread_state::ThreadState;
 use crate::{SendError, stage};
+use handover_ring::PushError;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,29 +34,19 @@ impl LocalMachines<'_> {
         message: N,
     ) -> Result<(), SendError<N>> {
         let machine = to.shared().machine;
-        // Resolved at compile time in a handler: a single machine has one type of queue only.
-        let (queue, messages_max) = if machine == self.machine {
-            (self.local.downcast_mut::<VecDeque<N>>(), self.local_messages_max)
-        } else {
-            match self.thread.locals.get_mut(machine as usize) {
-                Some(local) => (local.queue.get_mut::<N>(), local.messages_max),
-                None => (None, 0),
+        if machine == self.machine {
+            // Resolved at compile time in a handler: a single machine has one type of queue only.
+            let Some(queue) = self.local.downcast_mut::<VecDeque<N>>() else {
+                return Err(to.shared().refuse(PushError::Closed(message)));
+            };
+            if queue.len() >= self.local_messages_max {
+                return Err(to.shared().refuse(PushError::Full(message)));
             }
-        };
-        let Some(queue) = queue else {
-            // The receiver was removed: its index now holds an entry without a queue for these messages.
-            to.shared().count_refused();
-            return Err(SendError::Closed(message));
-        };
-        if queue.len() >= messages_max {
-            to.shared().count_refused();
-            return Err(SendError::Full(message));
+            queue.push_back(message);
+        } else if let Err(refusal) = self.thread.push_to(machine, message) {
+            return Err(to.shared().refuse(refusal));
         }
-        queue.push_back(message);
         stage::record_enqueued_here(to.shared());
-        if machine != self.machine {
-            self.thread.enqueue(machine);
-        }
         Ok(())
     }
 

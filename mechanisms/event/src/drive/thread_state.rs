@@ -9,6 +9,7 @@ use crate::{
     EndReason, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, WakeWhen, stage,
 };
 use handover_notify::{ParkResult, Parker};
+use handover_ring::PushError;
 use rustix::io::Errno;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -48,7 +49,6 @@ pub(crate) struct ThreadState {
 pub(crate) struct LocalQueue {
     /// Queued messages; contains no queue once the machine is removed.
     pub(crate) queue: AnyQueue,
-    pub(crate) messages_max: usize,
     /// Next machine in the run queue, [`END`] for its last machine, or [`NOT_QUEUED`].
     next_in_run_queue: u32,
     /// `true` if other threads have sent messages to the machine, so that it must read its inbox.
@@ -57,10 +57,12 @@ pub(crate) struct LocalQueue {
 
 impl LocalQueue {
     /// Creates the entry of a machine that is not in the run queue.
-    pub(crate) fn new(queue: AnyQueue, messages_max: usize) -> Self {
-        Self { queue, messages_max, next_in_run_queue: NOT_QUEUED, has_inbox_messages: false }
+    pub(crate) fn new(queue: AnyQueue) -> Self {
+        Self { queue, next_in_run_queue: NOT_QUEUED, has_inbox_messages: false }
     }
 }
+
+const _: () = assert!(size_of::<LocalQueue>() == 64, "a cache line");
 
 /// Queue of the machines that have work, each at most once. They are linked by [`LocalQueue::next_in_run_queue`].
 struct RunQueue {
@@ -357,6 +359,23 @@ impl ThreadState {
         stats.parks = self.parks;
         stats.wakeups = self.wakeups;
         stats.spins = self.spins;
+    }
+
+    /// Puts a message into the queue of another machine of the group, and appends the machine to the run queue.
+    #[inline(always)]
+    pub(crate) fn push_to<N: Send + 'static>(
+        &mut self,
+        machine: u32,
+        message: N,
+    ) -> Result<(), PushError<N>> {
+        let Self { locals, run_queue, .. } = self;
+        let locals = locals.as_mut_slice();
+        let queue = locals.get_mut(machine as usize).and_then(|local| local.queue.get_mut::<N>());
+        // Without a queue, the machine was removed.
+        let Some(queue) = queue else { return Err(PushError::Closed(message)) };
+        queue.push(message).map_err(PushError::Full)?;
+        run_queue.append(locals, machine);
+        Ok(())
     }
 
     /// Appends a machine of the group to the run queue, unless it is in the queue.
