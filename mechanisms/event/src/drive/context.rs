@@ -118,16 +118,27 @@ impl<M: Send + 'static> Context<'_, M> {
     ///
     /// # Blocking
     /// As [`Publisher::post`]; never for subscribers on this thread.
+    #[inline]
     pub fn post<T: Send + Sync + 'static>(
         &mut self,
         publisher: &mut Publisher<T>,
         value: T,
     ) -> Result<PostCounts, PoolFull<T>> {
-        let (posted, is_any_remote) = publisher.post_locally(&mut self.local_machines(), value)?;
-        if is_any_remote {
-            self.thread.expect_replies_from(publisher.subscriber_threads());
+        // Inlined, so that the value is made in its slot.
+        let shares = publisher.put_for_subscribers(value)?;
+        let mut local_machines = self.local_machines();
+        let posted = publisher.send_from(&mut local_machines, shares);
+        if local_machines.has_sent_remotely {
+            self.expect_replies_to(publisher);
         }
         Ok(posted)
+    }
+
+    /// Records that a value was posted to machines of other threads, which may reply. Not inlined, so that
+    /// [`post`](Self::post) stays small enough to be inlined.
+    #[inline(never)]
+    fn expect_replies_to<T: Send + Sync + 'static>(&mut self, publisher: &Publisher<T>) {
+        self.thread.expect_replies_from(publisher.subscriber_threads());
     }
 
     /// Sends like [`send_to`](Self::send_to), without waking the thread; see [`Address::send_quiet`].
@@ -155,6 +166,7 @@ impl<M: Send + 'static> Context<'_, M> {
             machine: self.state.machine,
             local: &mut self.state.local,
             local_messages_max: self.state.config.local_messages_max as usize,
+            has_sent_remotely: false,
             thread: self.thread,
         }
     }

@@ -1,6 +1,7 @@
 //! Sending to machines on the sender's own thread, without synchronisation.
 
 use super::address::Address;
+use super::shared_thread_state::SharedThreadState;
 use super::thread_state::ThreadState;
 use crate::{SendError, stage};
 use handover_ring::PushError;
@@ -17,6 +18,8 @@ pub(crate) struct LocalMachines<'a> {
     pub(crate) local: &'a mut dyn Any,
     /// Maximum number of messages in `local`.
     pub(crate) local_messages_max: usize,
+    /// `true` if a posting has sent messages to machines on other threads.
+    pub(crate) has_sent_remotely: bool,
 }
 
 impl LocalMachines<'_> {
@@ -24,6 +27,24 @@ impl LocalMachines<'_> {
     #[inline(always)]
     pub(crate) fn contains<N>(&self, to: &Address<N>) -> bool {
         Arc::ptr_eq(&to.shared().shared_thread, &self.thread.shared)
+    }
+
+    /// Sends the message `wrap(value)` to the machine with the index `machine` on the thread `shared_thread`. Does so
+    /// only if that is another machine on this thread, its queue is empty, and no system call is to be made; otherwise
+    /// returns the value.
+    #[inline(always)]
+    pub(crate) fn send_first<N: Send + 'static, V>(
+        &mut self,
+        shared_thread: &Arc<SharedThreadState>,
+        machine: u32,
+        value: V,
+        wrap: impl FnOnce(V) -> N,
+    ) -> Result<(), V> {
+        let is_local = Arc::ptr_eq(shared_thread, &self.thread.shared);
+        if !is_local || machine == self.machine || self.thread.notifies_itself() {
+            return Err(value);
+        }
+        self.thread.push_first_to(machine, value, wrap)
     }
 
     /// Sends a message to a machine on this thread without a system call.

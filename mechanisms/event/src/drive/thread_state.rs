@@ -341,9 +341,15 @@ impl ThreadState {
     /// [`WakeWhen`](crate::WakeWhen) asks for it.
     #[inline]
     pub(crate) fn notify_itself(&self) {
-        if self.config.wake_when == WakeWhen::EachMessage {
+        if self.notifies_itself() {
             self.wake_itself();
         }
+    }
+
+    /// Returns `true` if this thread makes a system call for each message to itself.
+    #[inline]
+    pub(crate) fn notifies_itself(&self) -> bool {
+        self.config.wake_when == WakeWhen::EachMessage
     }
 
     /// Writes to this thread's own eventfd, as for a message from another thread. Not inlined, so
@@ -374,6 +380,26 @@ impl ThreadState {
         // Without a queue, the machine was removed.
         let Some(queue) = queue else { return Err(PushError::Closed(message)) };
         queue.push(message).map_err(PushError::Full)?;
+        run_queue.append(locals, machine);
+        Ok(())
+    }
+
+    /// Puts the message `wrap(value)` into the queue of another machine of the group, and appends the machine to the
+    /// run queue. Returns the value instead if the queue is not empty, or the machine was removed.
+    #[inline(always)]
+    pub(crate) fn push_first_to<N: Send + 'static, V>(
+        &mut self,
+        machine: u32,
+        value: V,
+        wrap: impl FnOnce(V) -> N,
+    ) -> Result<(), V> {
+        let Self { locals, run_queue, .. } = self;
+        let locals = locals.as_mut_slice();
+        let queue = locals.get_mut(machine as usize).and_then(|local| local.queue.get_mut::<N>());
+        match queue {
+            Some(queue) if queue.is_empty() => queue.push_first(wrap(value)),
+            _ => return Err(value),
+        }
         run_queue.append(locals, machine);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::local_machines::LocalMachines;
 use super::shared_thread_state::SharedThreadState;
-use crate::{Pool, PoolArc, PoolArcs, PoolFull};
+use crate::{Pool, PoolArc, PoolArcs, PoolFull, stage};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,23 +56,19 @@ trait Subscriber<T>: Send + Sync {
     fn shared_thread(&self) -> &SharedThreadState;
     /// Sends the value to the subscriber; returns `true` if its inbox accepted the value.
     fn send(&self, value: PoolArc<T>) -> bool;
-    /// Sends the value from the thread that runs `local_machines`. No synchronisation is needed if
-    /// the subscriber is one of these.
-    fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> LocalSend;
+    /// Sends the value from the thread that runs `local_machines`; returns `true` if the subscriber's inbox accepted
+    /// the value. No synchronisation is needed if the subscriber is one of these machines.
+    fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> bool;
     fn is_closed(&self) -> bool;
-}
-
-/// Result of a send to a subscriber that may run on the sender's thread.
-struct LocalSend {
-    /// `true` if the subscriber's inbox accepted the value.
-    is_accepted: bool,
-    /// `true` if the subscriber runs on another thread.
-    is_remote: bool,
 }
 
 /// Address of a subscribed machine, and the closure that makes its messages.
 struct Subscription<M, F> {
     address: Address<M>,
+    /// Thread of the machine. It is a copy of the address's field, which is read without a pointer indirection.
+    shared_thread: Arc<SharedThreadState>,
+    /// Index of the machine in its group, a copy like `shared_thread`.
+    machine: u32,
     /// Closure that converts a posted value into a message.
     wrap: F,
 }
@@ -87,24 +83,42 @@ where
     }
 
     fn shared_thread(&self) -> &SharedThreadState {
-        &self.address.shared().shared_thread
+        &self.shared_thread
     }
 
     fn send(&self, value: PoolArc<T>) -> bool {
         self.address.send((self.wrap)(value)).is_ok()
     }
 
-    fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> LocalSend {
-        let is_remote = !local_machines.contains(&self.address);
-        let is_accepted = match is_remote {
-            true => self.send(value),
-            false => local_machines.send(&self.address, (self.wrap)(value)).is_ok(),
-        };
-        LocalSend { is_accepted, is_remote }
+    fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> bool {
+        match local_machines.send_first(&self.shared_thread, self.machine, value, &self.wrap) {
+            Ok(()) => {
+                stage::record_enqueued_here(self.address.shared());
+                true
+            }
+            Err(value) => self.send_otherwise(local_machines, value),
+        }
     }
 
     fn is_closed(&self) -> bool {
         self.address.is_closed()
+    }
+}
+
+impl<M: Send + 'static, F> Subscription<M, F> {
+    /// Sends the value in the ways that [`LocalMachines::send_first`] does not. Not inlined, so that
+    /// [`send_from`](Subscriber::send_from) needs no stack frame.
+    #[inline(never)]
+    fn send_otherwise<T>(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> bool
+    where
+        F: Fn(PoolArc<T>) -> M,
+    {
+        let message = (self.wrap)(value);
+        if local_machines.contains(&self.address) {
+            return local_machines.send(&self.address, message).is_ok();
+        }
+        local_machines.has_sent_remotely = true;
+        self.address.send(message).is_ok()
     }
 }
 
@@ -143,7 +157,12 @@ impl<T: Send + Sync + 'static> Topic<T> {
         F: Fn(PoolArc<T>) -> M + Send + Sync + 'static,
     {
         // Made outside the closure, so that a refused subscription is dropped after the lock is released.
-        let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
+        let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription {
+            address: address.clone(),
+            shared_thread: Arc::clone(&address.shared().shared_thread),
+            machine: address.shared().machine,
+            wrap,
+        });
         self.state.replace_list(|list| {
             if list.iter().any(|one| one.machine_id() == address.machine_id()) {
                 return None;
@@ -261,26 +280,21 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Ok(self.send_to_subscribers(shares, |subscriber, value| subscriber.send(value)))
     }
 
-    /// Posts like [`post`](Self::post), from the thread that runs `local_machines`. Also returns
-    /// `true` if a subscriber runs on another thread.
-    pub(crate) fn post_locally(
-        &mut self,
+    /// Sends each subscriber a reference, as [`post`](Self::post) does, from the thread that runs `local_machines`.
+    #[inline(never)]
+    pub(crate) fn send_from(
+        &self,
         local_machines: &mut LocalMachines<'_>,
-        value: T,
-    ) -> Result<(PostCounts, bool), PoolFull<T>> {
-        let shares = self.put_for_subscribers(value)?;
-        let mut is_any_remote = false;
-        let posted = self.send_to_subscribers(shares, |subscriber, value| {
-            let result = subscriber.send_from(local_machines, value);
-            is_any_remote |= result.is_remote;
-            result.is_accepted
-        });
-        Ok((posted, is_any_remote))
+        shares: PoolArcs<T>,
+    ) -> PostCounts {
+        self.send_to_subscribers(shares, |subscriber, value| {
+            subscriber.send_from(local_machines, value)
+        })
     }
 
     /// Puts a value into the pool, and returns one reference for each subscriber.
     #[inline]
-    fn put_for_subscribers(&mut self, value: T) -> Result<PoolArcs<T>, PoolFull<T>> {
+    pub(crate) fn put_for_subscribers(&mut self, value: T) -> Result<PoolArcs<T>, PoolFull<T>> {
         self.reload_subscribers();
         self.pool.put_shared(value, self.subscribers.len() as u32) // far below 2^32
     }
@@ -289,23 +303,23 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     #[inline(always)]
     fn send_to_subscribers(
         &self,
-        shares: PoolArcs<T>,
+        mut shares: PoolArcs<T>,
         mut send: impl FnMut(&dyn Subscriber<T>, PoolArc<T>) -> bool,
     ) -> PostCounts {
-        let mut posted = PostCounts::default();
+        let mut refused_count = 0;
         let mut is_any_closed = false;
-        for (subscriber, value) in self.subscribers.iter().zip(shares) {
-            if send(&**subscriber, value) {
-                posted.accepted_count += 1;
-            } else {
-                posted.refused_count += 1;
+        for subscriber in self.subscribers.iter() {
+            let Some(value) = shares.next() else { break }; // never: there is one for each
+            if !send(&**subscriber, value) {
+                refused_count += 1;
                 is_any_closed |= subscriber.is_closed();
             }
         }
         if is_any_closed {
             self.topic.state.remove(|one| one.is_closed());
         }
-        posted
+        let subscribers_count = self.subscribers.len() as u32; // far below 2^32
+        PostCounts { accepted_count: subscribers_count - refused_count, refused_count }
     }
 
     /// Returns the shared thread states of all subscribers, as of the last posting.
@@ -325,9 +339,15 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         // Acquire: pairs with the Release in TopicState::replace_list().
         let version = self.topic.state.version.load(Ordering::Acquire);
         if version != self.version {
-            self.version = version;
-            self.subscribers = self.topic.state.subscribers();
+            self.load_subscribers(version);
         }
+    }
+
+    /// Loads the list of subscribers with this version, or a later one.
+    #[cold]
+    fn load_subscribers(&mut self, version: u64) {
+        self.version = version;
+        self.subscribers = self.topic.state.subscribers();
     }
 }
 

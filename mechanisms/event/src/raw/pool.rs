@@ -140,16 +140,17 @@ impl<T> Pool<T> {
     /// As [`put`](Self::put).
     #[inline]
     pub fn put_shared(&mut self, value: T, holders_count: u32) -> Result<PoolArcs<T>, PoolFull<T>> {
-        if holders_count == 0 || holders_count >= HOLDERS_LIMIT {
-            return Ok(self.put(value)?.share().clone_for_holders(holders_count));
+        let Some(slot) = self.find_free_slot().or_else(|| self.find_or_grow()) else {
+            return Err(PoolFull(value));
+        };
+        if holders_count >= HOLDERS_LIMIT {
+            std::process::abort(); // as a clone would
         }
-        match self.find_free_slot().or_else(|| self.find_or_grow()) {
-            Some(slot) => {
-                Self::fill(slot, value, ONE_HANDLE + (holders_count - 1));
-                Ok(PoolArcs { slot, left: holders_count })
-            }
-            None => Err(PoolFull(value)),
+        Self::fill(slot, value, ONE_HANDLE + holders_count.saturating_sub(1));
+        if holders_count == 0 {
+            drop(PoolBox { slot });
         }
+        Ok(PoolArcs { slot, left: holders_count })
     }
 
     /// Returns the number of slots in use; it may have changed since.
@@ -263,6 +264,7 @@ impl<T> Drop for Pool<T> {
 impl<T> Chunk<T> {
     /// Releases one reference to the chunk, held by an orphaned slot or by the pool. The last one
     /// frees the chunk.
+    #[cold]
     fn release_one(chunk: NonNull<Self>) {
         // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };
@@ -417,29 +419,15 @@ impl<T> PoolArc<T> {
     }
 }
 
-impl<T> PoolArc<T> {
-    /// Creates `holders_count` further handles of the value at once.
-    #[inline]
-    pub(crate) fn clone_for_holders(&self, holders_count: u32) -> PoolArcs<T> {
-        // Before the addition, which could reach the bit beside the count.
-        if holders_count < HOLDERS_LIMIT {
-            // Relaxed: new holders are made from an existing one, which keeps the value alive.
-            let was = self.word().fetch_add(holders_count, Ordering::Relaxed);
-            if was & STATE_MASK < HOLDERS_LIMIT - holders_count {
-                return PoolArcs { slot: self.slot, left: holders_count };
-            }
-        }
-        // As with Arc: more than a thousand million holders cannot be handled.
-        std::process::abort();
-    }
-}
-
 impl<T> Clone for PoolArc<T> {
     #[inline]
     fn clone(&self) -> Self {
-        let slot = self.slot;
-        core::mem::forget(self.clone_for_holders(1));
-        Self { slot }
+        // Relaxed: a new holder is made from an existing one, which keeps the value alive.
+        if self.word().fetch_add(1, Ordering::Relaxed) & STATE_MASK >= HOLDERS_LIMIT {
+            // As with Arc: more than a thousand million holders cannot be handled.
+            std::process::abort();
+        }
+        Self { slot: self.slot }
     }
 }
 
