@@ -281,16 +281,19 @@ impl<H: Handler> Member<H> {
         // handler's own state is the user's responsibility, chosen by `on_panic`.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, thread)));
         if let Err(payload) = outcome {
-            self.record_panic(thread, &*payload);
-            unwind::drop_payload(payload);
+            self.record_panic(thread, payload);
         }
     }
 
     /// Counts and logs a panic of the handler. Stops the run if the policy `on_panic` says so.
+    ///
+    /// Takes the payload, so that the callers, which handle each message, save no registers to drop it.
     #[cold]
-    fn record_panic(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
+    fn record_panic(&mut self, thread: &mut ThreadState, payload: Box<dyn Any + Send>) {
         self.state.counts.panicked += 1;
-        let text = unwind::panic_message(panic).unwrap_or("a panic without a message").to_owned();
+        let text = unwind::panic_message(&*payload).unwrap_or("a panic without a message");
+        let text = text.to_owned();
+        unwind::drop_payload(payload);
         let machine = self.state.address.machine_id();
         match self.state.config.on_panic {
             OnPanic::Stop => {
