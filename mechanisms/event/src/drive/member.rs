@@ -293,7 +293,6 @@ impl<H: Handler> Member<H> {
         self.state.counts.panicked += 1;
         let text = unwind::panic_message(&*payload).unwrap_or("a panic without a message");
         let text = text.to_owned();
-        unwind::drop_payload(payload);
         let machine = self.state.address.machine_id();
         match self.state.config.on_panic {
             OnPanic::Stop => {
@@ -304,6 +303,8 @@ impl<H: Handler> Member<H> {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the message is lost");
             }
         }
+        // Last: its destructor is foreign code, which may abort the process.
+        unwind::drop_payload(payload);
     }
 }
 
