@@ -703,6 +703,24 @@ fn machine_removed_from_its_group_is_closed_and_the_others_continue() {
 }
 
 #[test]
+fn messages_within_a_group_are_limited_counted_and_returned_in_order_by_a_removal() {
+    let narrow = Config { local_messages_max: 3, ..Config::default() };
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let sends = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
+    let goes = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
+    let mut cx = group.context(&sends).expect("of this group");
+    for number in 0..3 {
+        cx.send_to(goes.address(), number).expect("send a message");
+    }
+    assert_eq!(cx.send_to(goes.address(), 3), Err(SendError::Full(3)));
+    let stats = group.stats(&goes).expect("of this group");
+    assert_eq!((stats.sent, stats.waiting, stats.refused), (4, 3, 1));
+    let closed = group.remove(&goes).expect("of this group");
+    assert_eq!(closed.messages, [0, 1, 2]);
+    assert_eq!((closed.stats.sent, closed.stats.returned), (4, 3));
+}
+
+#[test]
 fn configuration_out_of_range_is_refused_with_name_value_and_range() {
     let refused = |config: Config| {
         Machine::new(Keeper::<()>(Vec::new()), config).expect_err("refused").to_string()
