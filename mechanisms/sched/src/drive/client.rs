@@ -12,6 +12,7 @@ use handover_base::clock;
 use handover_base::sync::{Arc, CachePadded};
 use handover_probe::probe;
 use std::fmt;
+use std::mem;
 use std::ops::Range;
 
 /// Error of [`Client::send`]; contains the packet that was not sent.
@@ -168,24 +169,16 @@ impl Client {
     ///
     /// # Cost
     /// Less than one by one: up to eight packets share a cache line.
-    #[inline]
+    #[inline(always)]
     pub fn send_batch(&mut self, offers: &mut impl Iterator<Item = Offer>) -> BatchResult {
         if self.is_closed() {
             return BatchResult::default();
         }
         let counts = &mut self.counts;
-        let stamps_packets = self.stamps_packets;
         let batch = match &mut self.lanes {
             ClientLanes::Unstamped(lanes) => lanes.push_all(offers, counts, |word| [word]),
             ClientLanes::Stamped(lanes) => {
-                let mut ticks = clock::ticks();
-                lanes.push_all(offers, counts, |word| {
-                    let words = [word, ticks];
-                    if stamps_packets {
-                        ticks = clock::ticks();
-                    }
-                    words
-                })
+                lanes.push_all_stamped(offers, counts, self.stamps_packets)
             }
         };
         probe!("sched.enqueued", self.number, batch.sent);
@@ -318,6 +311,10 @@ const RUN_MAX: usize = 32;
 impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS> {
     /// Pushes packets from `offers` until the lane is full or a packet is invalid. `words` converts
     /// a packed packet into a slot.
+    ///
+    /// A single packet does not pass through the buffer, and takes few stores: stores take effect in
+    /// order, so while the arbiter has the lane's cache line, those of later packets wait, and a
+    /// processor lets about 64 of them wait.
     #[inline(always)]
     fn push_all(
         &mut self,
@@ -325,13 +322,46 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS
         counts: &mut Counts,
         mut words: impl FnMut(u64) -> [u64; IN_WORDS],
     ) -> BatchResult {
+        if self.to_arbiter.free_count(2) < 2 {
+            return self.push_runs(0, offers, counts, words);
+        }
+        let Some(first) = offers.next() else { return BatchResult::default() };
+        if !first.fits() {
+            return BatchResult { sent: 0, out_of_range: Some(first) };
+        }
+        let pending_slot = PendingSlot {
+            to_arbiter: &mut self.to_arbiter,
+            words: words(first.pack()),
+            counts: &mut *counts,
+        };
+        let second = match offers.next() {
+            Some(second) if second.fits() => words(second.pack()),
+            out_of_range => return BatchResult { sent: 1, out_of_range },
+        };
+        let first = pending_slot.words;
+        mem::forget(pending_slot);
+        self.run_to_arbiter[0] = first;
+        self.run_to_arbiter[1] = second;
+        self.push_runs(2, offers, counts, words)
+    }
+
+    /// Pushes the first `pending` slots of the buffer, and further packets from `offers` as
+    /// [`push_all`](Self::push_all) does. The lane has at least `pending` free slots.
+    #[inline(never)]
+    fn push_runs(
+        &mut self,
+        pending: usize,
+        offers: &mut impl Iterator<Item = Offer>,
+        counts: &mut Counts,
+        mut words: impl FnMut(u64) -> [u64; IN_WORDS],
+    ) -> BatchResult {
         let Self { to_arbiter, run_to_arbiter: run, .. } = self;
         let (mut batch, sent_before) = (BatchResult::default(), counts.sent);
-        let mut pending_run = PendingRun { to_arbiter, run, pending: 0, counts };
+        let mut pending_run = PendingRun { to_arbiter, run, pending, counts };
         loop {
             let free_count = pending_run.to_arbiter.free_count(RUN_MAX).min(RUN_MAX);
             let mut more = free_count > 0;
-            for at in 0..free_count {
+            for at in pending_run.pending..free_count {
                 let Some(offer) = offers.next() else {
                     more = false;
                     break;
@@ -349,8 +379,7 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS
                 break;
             }
         }
-        drop(pending_run);
-        batch.sent = (counts.sent - sent_before) as usize;
+        batch.sent = (pending_run.counts.sent - sent_before) as usize;
         batch
     }
 
@@ -358,7 +387,7 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS
     /// calls, which is less if the lane becomes empty.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT_WORDS])) -> usize {
-        let kept = std::mem::take(&mut self.unprocessed);
+        let kept = mem::take(&mut self.unprocessed);
         let mut popped = PoppedRun { lanes: self, rest: kept };
         let mut returned_count = 0;
         if !popped.rest.is_empty() {
@@ -380,6 +409,48 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS
     }
 }
 
+impl LanePair<2, 4> {
+    /// Pushes packets with time stamps as [`push_all`](Self::push_all) does. Each packet has its
+    /// own stamp if `stamps_packets`; otherwise they share one.
+    #[inline(never)]
+    fn push_all_stamped(
+        &mut self,
+        offers: &mut impl Iterator<Item = Offer>,
+        counts: &mut Counts,
+        stamps_packets: bool,
+    ) -> BatchResult {
+        let mut ticks = clock::ticks();
+        self.push_all(offers, counts, |word| {
+            let words = [word, ticks];
+            if stamps_packets {
+                ticks = clock::ticks();
+            }
+            words
+        })
+    }
+}
+
+/// Filled slot that is not pushed into the lane yet, which has a free slot. The destructor pushes
+/// and counts it, even if the iterator of offers panics.
+///
+/// It is dropped in its place, as a [`PendingRun`] is. A value that has just been written is moved
+/// in larger words than it was written in, and such a read waits until all stores before have
+/// reached the cache, also that into the lane.
+struct PendingSlot<'a, const W: usize> {
+    to_arbiter: &'a mut LaneSender<W>,
+    words: [u64; W],
+    counts: &'a mut Counts,
+}
+
+impl<const W: usize> Drop for PendingSlot<'_, W> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.to_arbiter.push(self.words);
+        self.counts.sent += 1;
+        self.counts.sent_bytes += u64::from(Offer::length_bytes_of(self.words[0]));
+    }
+}
+
 /// Filled slots that are not pushed into the lane yet. The destructor pushes and counts them, even
 /// if the iterator of offers panics.
 struct PendingRun<'a, const W: usize> {
@@ -395,7 +466,7 @@ impl<const W: usize> PendingRun<'_, W> {
     /// Pushes the filled slots into the lane, and counts their packets.
     #[inline(always)]
     fn push_run(&mut self) {
-        let run = &self.run[..std::mem::take(&mut self.pending)];
+        let run = &self.run[..mem::take(&mut self.pending)];
         if let [words] = run {
             self.to_arbiter.push(*words);
         } else {

@@ -230,6 +230,30 @@ fn packets_survive_panics_of_the_offer_iterator_and_the_sink() {
 }
 
 #[test]
+fn packet_is_sent_if_the_offer_iterator_panics_behind_it() {
+    for stamping in [Stamping::None, Stamping::Packet] {
+        let (hub, running) = start(scheduler(Algorithm::Rr, 1, FLOW), config(stamping));
+        let mut client = hub.join().unwrap();
+        let first = Offer { flow: 0, length_bytes: 100, tag: 7 };
+        let panicking = || -> Option<Offer> { resume_unwind(Box::new("on purpose")) };
+        let mut offers = std::iter::once(first).chain(std::iter::from_fn(panicking));
+        let sent = catch_unwind(AssertUnwindSafe(|| client.send_batch(&mut offers)));
+        assert!(sent.is_err());
+        let Counts { sent, sent_bytes, .. } = client.counts();
+        assert_eq!((sent, sent_bytes), (1, 100));
+        let mut sink = InOrder::default();
+        let deadline = Instant::now() + TIMEOUT;
+        while client.in_flight_count() > 0 && Instant::now() < deadline {
+            client.poll(100, &mut sink, &mut ()).unwrap();
+        }
+        assert_eq!((sink.packets, sink.last[&0]), (1, 7));
+        drop(client);
+        hub.stop(StopMode::Drain);
+        assert_conserved(&running.join());
+    }
+}
+
+#[test]
 fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
     // 12 ms a packet, 1.4 s for all: most packets of the dying clients are still queued, even if
     // this thread gets the CPU late.
@@ -355,6 +379,21 @@ fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
 }
 
 #[test]
+fn packets_that_do_not_fit_into_the_mailbox_stay_in_the_iterator() {
+    let arbiter =
+        Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None)).unwrap();
+    let mut client = arbiter.hub().join().unwrap(); // the arbiter does not run
+    let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
+    for (offered, sent) in [(0, 0), (1, 1), (2, 2), (196, 196), (3, 1), (1, 0)] {
+        let mut offers = std::iter::repeat_n(fine, offered);
+        let batch = client.send_batch(&mut offers);
+        assert_eq!((batch.sent, batch.out_of_range), (sent, None), "{offered} offered");
+        assert_eq!(offers.len(), offered - sent);
+    }
+    assert_eq!((client.counts().sent, client.counts().sent_bytes), (200, 200 * 64));
+}
+
+#[test]
 fn batch_ends_at_an_invalid_packet_and_returns_it() {
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
     let mut client = hub.join().unwrap();
@@ -363,6 +402,13 @@ fn batch_ends_at_an_invalid_packet_and_returns_it() {
     let mut offers = [fine, fine, out_of_range, fine].into_iter();
     let batch = client.send_batch(&mut offers);
     assert_eq!((batch.sent, batch.out_of_range, offers.len()), (2, Some(out_of_range), 1));
+    let mut offers = [fine, out_of_range, fine].into_iter();
+    let batch = client.send_batch(&mut offers);
+    assert_eq!((batch.sent, batch.out_of_range, offers.len()), (1, Some(out_of_range), 1));
+    let mut offers = [out_of_range, fine].into_iter();
+    let batch = client.send_batch(&mut offers);
+    assert_eq!((batch.sent, batch.out_of_range, offers.len()), (0, Some(out_of_range), 1));
+    assert_eq!((client.counts().sent, client.counts().sent_bytes), (3, 3 * 64));
     drop(client);
     hub.stop(StopMode::Now);
     running.join();
