@@ -1,16 +1,20 @@
 //! Ring of flows that take turns.
 
 /// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating it never allocates.
+///
+/// `head` and `count` are not adjacent: otherwise the compiler lets `pop` read both with one instruction, which, soon
+/// after `push` has written `count` alone, waits until that store and all before have reached the cache.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct FlowRing {
     /// Memory of the buffer: a power of two of elements, or empty.
     slots: Vec<u32>,
     /// Index of the slot of the first flow.
     head: u32,
-    /// Number of flows in the ring.
-    count: u32,
     /// Number of flows that the scheduler has; `slots` has at least this many elements.
     flows_count: u32,
+    /// Number of flows in the ring.
+    count: u32,
 }
 
 impl FlowRing {
