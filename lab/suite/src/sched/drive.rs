@@ -26,7 +26,7 @@ args! {
         clients_count: u32 = 1 (smoke 2, range 1..=64),
         /// Packets that a client sends at once.
         burst_packets: u32 = 32 (smoke 4, range 1..=1000),
-        /// Maximum number of packets that the arbiter receives from a client, or returns to a client, at once.
+        /// Maximum number of packets of a client that the scheduler receives, or releases, at once.
         batch_max: u32 = 32 (smoke 8, range 1..=1024),
         /// Slots in the queue between a client and the arbiter.
         slots_count: u32 = 1000 (smoke 20, range 1..=65536),

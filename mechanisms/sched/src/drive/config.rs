@@ -30,11 +30,13 @@ pub struct ArbiterConfig {
     /// while a mailbox has a full batch. A longer interval saves cache misses and adds as much delay; clients have to
     /// wait if their mailboxes fill up within it.
     pub interval: Duration,
-    /// Maximum number of packets read from one client before the next client is served, in
-    /// `1..=BATCH_MAX`. It is also the maximum number released per client before the mailboxes are
-    /// read again. Smaller: less delay; greater, up to some 32: fewer cache misses per packet. From
-    /// 8 on, without a limited rate and without stamps for each packet, released packets are
-    /// returned in groups of at least eight while there are packets to read.
+    /// Maximum number of packets that the scheduler receives from one client before it receives
+    /// those of the next, in `1..=BATCH_MAX`. It is also the maximum number released per client
+    /// before the scheduler receives more. Smaller: less delay; greater, up to some 32: fewer cache
+    /// misses per packet. Without a limited rate and without stamps for each packet, released
+    /// packets are returned in groups: from 8 on, of at least eight while there are packets to
+    /// read. Below 8, an only client's packets without stamps are read and returned up to eight at
+    /// a time, and the scheduler still receives and releases this many in turn.
     pub batch_max: u32,
     /// Granularity of the packets' time stamps.
     pub stamping: Stamping,

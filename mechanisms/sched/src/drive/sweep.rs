@@ -16,7 +16,7 @@ use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
-use runs::RunBuffers;
+use runs::{RETURNS_MIN, RunBuffers};
 use std::collections::VecDeque;
 
 /// Maximum number of packets released between two reads of the mailboxes, with a rate limit.
@@ -28,7 +28,7 @@ const SWEEPS_PER_CLOCK_READ: u64 = 16;
 
 /// Minimum [`ArbiterConfig::batch_max`] at which several packets are read or released together, in
 /// runs. For smaller batches, runs of single packets are a tenth slower than no runs (drr,
-/// 2026-11).
+/// 2026-11). While there is one client, its smaller batches share a run.
 const RUNS_BATCH_MIN: usize = 8;
 
 /// Function that selects the list of new clients whose lanes have this slot size.
@@ -87,6 +87,9 @@ pub(super) struct Sweeper<S, const IN_WORDS: usize, const OUT_WORDS: usize> {
     /// Clock of the link; `None` without a rate limit.
     link: Option<PacketClock>,
     batch_max: usize,
+    /// Maximum number of packets without stamps that are read together while there is one client: a
+    /// multiple of `batch_max`, up to [`RETURNS_MIN`]. 0 with a rate limit or larger batches.
+    only_client_read_max: usize,
     interval_ns: u64,
     /// Progress of draining: number of waiting packets, and time in ns of its last change. The
     /// packets wait for a free slot in the mailbox to their client.
@@ -129,6 +132,7 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
         shared: Arc<ArbiterState>,
         select_new_clients: SelectNewClients<IN_WORDS, OUT_WORDS>,
     ) -> Self {
+        let batch_max = config.batch_max as usize;
         Self {
             scheduler,
             ports: Vec::new(),
@@ -137,7 +141,12 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             pending_packets: PendingPackets::default(),
             // ArbiterConfig::validate() has refused rates that the clock cannot represent.
             link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
-            batch_max: config.batch_max as usize,
+            batch_max,
+            only_client_read_max: if config.bandwidth_bps.is_some() {
+                0
+            } else {
+                RETURNS_MIN / batch_max * batch_max
+            },
             interval_ns: saturating_ns(config.interval),
             drain_progress: (0, 0),
             stamps_packets: config.stamping == Stamping::Packet,
@@ -156,7 +165,7 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
     }
 
     /// Runs the arbiter until it is stopped. It handles several packets at a time, or one at a time
-    /// if the link, the stamps or small batches require it.
+    /// if the link, the stamps or small batches of several clients require it.
     pub(super) fn run(self) -> FinalState<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
@@ -186,8 +195,11 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
                 }
             }
             self.may_have_more = false;
+            let shares_reads =
+                !Self::HAS_STAMPS && self.only_client_read_max > 0 && self.present.len() == 1;
             let found = match RUNS {
                 true => self.sweep_runs(&mut runs),
+                false if shares_reads => self.sweep_only_client(&mut runs),
                 false => self.read_packets() + self.release_packets(),
             };
             self.sweeps += 1;

@@ -579,8 +579,8 @@ fn arbiter_with_a_long_interval_marks_all_packets() {
 
 #[test]
 fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
-    // From a batch of eight on, packets are read in runs.
-    for batch_max in [1, 8] {
+    // From a batch of eight on, packets are read in runs. Smaller batches of an only client share a run.
+    for batch_max in [1, 3, 5, 8] {
         let hour = Duration::from_secs(3600);
         let config = ArbiterConfig { interval: hour, batch_max, ..config(Stamping::None) };
         let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 2, FLOW), config).unwrap();
@@ -596,6 +596,36 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
             std::thread::yield_now();
         }
         assert_eq!(client.counts().transmitted, 60, "in batches of {batch_max}");
+        drop(client);
+        hub.stop(StopMode::Drain);
+        assert_conserved(&running.join());
+    }
+}
+
+#[test]
+fn scheduler_has_one_batch_at_a_time_although_an_only_client_has_more() {
+    for (batch_max, tags) in [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [1, 0, 3, 2, 5, 4, 7, 6])] {
+        let config = ArbiterConfig { batch_max, ..config(Stamping::None) };
+        let mut scheduler = scheduler(Algorithm::Prio, 1, FLOW);
+        assert_eq!(scheduler.add_flow(FlowSpec { weight: 2, ..FLOW }), Ok(1));
+        let arbiter = Arbiter::new(scheduler, config).unwrap();
+        let hub = arbiter.hub();
+        let mut client = hub.join().unwrap();
+        for tag in 0..8 {
+            // Flow 0, which goes first, has the second packet of each two.
+            client.send(Offer { flow: 1 - tag % 2, length_bytes: 64, tag }).unwrap();
+        }
+        let too_long = Offer { flow: 0, length_bytes: 1501, tag: 8 };
+        client.send(too_long).unwrap();
+        let running = arbiter.spawn(|| {}).unwrap();
+        let mut sink = PanickingSink { at_tag: u32::MAX, tags: Vec::new() };
+        let deadline = Instant::now() + TIMEOUT;
+        while client.in_flight_count() > 0 && Instant::now() < deadline {
+            client.poll(100, &mut sink, &mut ()).unwrap();
+            std::thread::yield_now();
+        }
+        assert_eq!(sink.tags, tags, "in batches of {batch_max}");
+        assert_eq!(client.counts().dropped, 1);
         drop(client);
         hub.stop(StopMode::Drain);
         assert_conserved(&running.join());

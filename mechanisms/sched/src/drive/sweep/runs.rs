@@ -14,8 +14,9 @@ const RUN_MAX: usize = 32;
 
 /// Minimum number of released packets to return to their clients while there is other work. It is a
 /// cache line of slots. With fewer, a client that polls would fetch the line while the arbiter is
-/// filling it.
-const RETURNS_MIN: usize = 8;
+/// filling it. For the same reason, smaller batches of an only client are read and returned together,
+/// up to this number of packets.
+pub(super) const RETURNS_MIN: usize = 8;
 
 /// Buffers for packets that the arbiter reads or releases together. A slot has `IN_WORDS` words on
 /// the way to the arbiter, and `OUT_WORDS` on the way back.
@@ -131,6 +132,63 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
         released
     }
 
+    /// Does the work of several sweeps in a row while there is one client, with one access to its
+    /// mailboxes: reads up to `only_client_read_max` packets, passes them to the scheduler in
+    /// batches, releases up to a batch after each, and returns all that were released. Returns the
+    /// number of packets read and released.
+    ///
+    /// The order of packets is that of the single sweeps, which read the same cache line again and
+    /// again while the client writes into it.
+    #[inline(never)]
+    pub(super) fn sweep_only_client(
+        &mut self,
+        runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>,
+    ) -> usize {
+        let client = self.present[0];
+        let Some(port) = &mut self.ports[client as usize] else { return 0 };
+        let number = port.ledger.client;
+        let mut read = 0;
+        if port.flush_spill() {
+            read = port.inbox.pop_all(&mut runs.read[..self.only_client_read_max]);
+            port.ledger.read += read as u64;
+        }
+        if read > 0 {
+            probe!("sched.taken", number, read);
+        }
+        let (scheduler, now_ns, batch_max) = (&mut self.scheduler, self.now_ns, self.batch_max);
+        let (pending_packets, dropped) = (&mut self.pending_packets, &mut self.replaced);
+        let (mut passed, mut released, mut release_max) = (0, 0, 0);
+        loop {
+            let batch = passed..read.min(passed + batch_max);
+            passed = batch.end;
+            for words in &runs.read[batch] {
+                enqueue_packet(scheduler, now_ns, client, words, pending_packets, 0, dropped);
+            }
+            release_max += batch_max;
+            while released < release_max {
+                let (slot, client) = (&mut runs.returned[released], &mut runs.clients[released]);
+                if !dequeue_packet(scheduler, now_ns, slot, client, pending_packets, 0) {
+                    break;
+                }
+                released += 1;
+            }
+            if passed == read {
+                break;
+            }
+        }
+        if read > 0 {
+            probe!("sched.scheduled", number, read);
+        }
+        self.is_holding_back = released < release_max && !self.scheduler.is_empty();
+        self.may_have_more |= read == self.only_client_read_max || released == release_max;
+        runs.pending_count = released;
+        self.deliver_out_of_line(runs);
+        if !self.replaced.is_empty() {
+            self.return_replaced();
+        }
+        read + released
+    }
+
     /// Calls [`deliver`](Self::deliver) without inlining it; used where calls are rare.
     #[inline(never)]
     pub(super) fn deliver_out_of_line(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) {
@@ -176,20 +234,34 @@ fn enqueue_run<S: Scheduler<Token>, const IN_WORDS: usize>(
     dropped: &mut Vec<Packet<Token>>,
 ) {
     for words in run {
-        let (Offer { flow, length_bytes, mut tag }, _) = Offer::unpack(words[0]);
-        if IN_WORDS > 1 {
-            tag = pending_packets.insert(PendingPacket {
-                cli_enq_ticks: words[IN_WORDS - 1],
-                sch_enq_ticks,
-                tag,
-            });
-        }
-        let packet = Packet { flow, length_bytes, token: Token::new(client, tag) };
-        match scheduler.enqueue(now_ns, packet) {
-            Ok(EnqueueOutcome::Queued) => {}
-            Ok(EnqueueOutcome::Replaced(packet)) | Err(EnqueueError { packet, .. }) => {
-                push_dropped(dropped, packet)
-            }
+        enqueue_packet(scheduler, now_ns, client, words, pending_packets, sch_enq_ticks, dropped);
+    }
+}
+
+/// Passes a client's packet to the scheduler, as [`enqueue_run`] does.
+#[inline(always)]
+fn enqueue_packet<S: Scheduler<Token>, const IN_WORDS: usize>(
+    scheduler: &mut S,
+    now_ns: u64,
+    client: u32,
+    words: &[u64; IN_WORDS],
+    pending_packets: &mut PendingPackets,
+    sch_enq_ticks: u64,
+    dropped: &mut Vec<Packet<Token>>,
+) {
+    let (Offer { flow, length_bytes, mut tag }, _) = Offer::unpack(words[0]);
+    if IN_WORDS > 1 {
+        tag = pending_packets.insert(PendingPacket {
+            cli_enq_ticks: words[IN_WORDS - 1],
+            sch_enq_ticks,
+            tag,
+        });
+    }
+    let packet = Packet { flow, length_bytes, token: Token::new(client, tag) };
+    match scheduler.enqueue(now_ns, packet) {
+        Ok(EnqueueOutcome::Queued) => {}
+        Ok(EnqueueOutcome::Replaced(packet)) | Err(EnqueueError { packet, .. }) => {
+            push_dropped(dropped, packet)
         }
     }
 }
@@ -213,10 +285,27 @@ fn dequeue_run<S: Scheduler<Token>, const OUT_WORDS: usize>(
 ) -> usize {
     let mut dequeued = 0;
     for (slot, client) in returned.iter_mut().zip(clients) {
-        let Some(packet) = scheduler.dequeue(now_ns) else { break };
-        *client = packet.token.client();
-        *slot = returned_words(pending_packets, packet, false, sch_deq_ticks);
+        if !dequeue_packet(scheduler, now_ns, slot, client, pending_packets, sch_deq_ticks) {
+            break;
+        }
         dequeued += 1;
     }
     dequeued
+}
+
+/// Dequeues a packet into `slot`, and its client into `client`. Returns `false` if the scheduler
+/// releases no packet now.
+#[inline(always)]
+fn dequeue_packet<S: Scheduler<Token>, const OUT_WORDS: usize>(
+    scheduler: &mut S,
+    now_ns: u64,
+    slot: &mut [u64; OUT_WORDS],
+    client: &mut u32,
+    pending_packets: &mut PendingPackets,
+    sch_deq_ticks: u64,
+) -> bool {
+    let Some(packet) = scheduler.dequeue(now_ns) else { return false };
+    *client = packet.token.client();
+    *slot = returned_words(pending_packets, packet, false, sch_deq_ticks);
+    true
 }
