@@ -603,6 +603,34 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
 }
 
 #[test]
+fn all_slots_are_free_during_the_interval_after_less_than_a_batch_was_read() {
+    for batch_max in [2, 5] {
+        let config = ArbiterConfig {
+            mailbox_slots_count: 40,
+            interval: Duration::from_secs(3600),
+            batch_max,
+            ..config(Stamping::None)
+        };
+        let arbiter = Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config).unwrap();
+        let hub = arbiter.hub();
+        let mut client = hub.join().unwrap();
+        let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
+        assert_eq!(client.send_batch(&mut std::iter::repeat_n(fine, 3)).sent, 3);
+        let running = arbiter.spawn(|| {}).unwrap();
+        let deadline = Instant::now() + TIMEOUT;
+        while client.in_flight_count() > 0 && Instant::now() < deadline {
+            client.poll(100, &mut NullSink, &mut ()).unwrap();
+            std::thread::yield_now();
+        }
+        let batch = client.send_batch(&mut std::iter::repeat_n(fine, 50));
+        assert_eq!(batch.sent, 40, "in batches of {batch_max}");
+        drop(client);
+        hub.stop(StopMode::Now);
+        assert_conserved(&running.join());
+    }
+}
+
+#[test]
 fn scheduler_has_one_batch_at_a_time_although_an_only_client_has_more() {
     for (batch_max, tags) in [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [1, 0, 3, 2, 5, 4, 7, 6])] {
         let config = ArbiterConfig { batch_max, ..config(Stamping::None) };

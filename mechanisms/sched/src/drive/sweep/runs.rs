@@ -149,7 +149,15 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
         let number = port.ledger.client;
         let mut read = 0;
         if port.flush_spill() {
-            read = port.inbox.pop_all(&mut runs.read[..self.only_client_read_max]);
+            while read < self.only_client_read_max {
+                let count = port.inbox.pop_all(&mut runs.read[read..self.only_client_read_max]);
+                read += count;
+                // Before an interval, the mailbox is read until it is found empty, since only then
+                // the client learns that all slots are free.
+                if count == 0 || self.interval_ns == 0 {
+                    break;
+                }
+            }
             port.ledger.read += read as u64;
         }
         if read > 0 {
