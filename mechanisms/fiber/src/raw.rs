@@ -55,11 +55,11 @@ pub use task::TaskWaiter;
 pub(crate) use {
     cell::{GateCell, wait_for_gate, wait_for_gate_until},
     control::{
-        FiberControl, FiberRemains, FiberSpec, FinishedFiber, HomeAddress, ResultHandle,
-        ResumeOutcome, Runnable, UnclaimedResult, closure_fits, park_running, prepare_fiber,
-        running_fiber_id, yield_running,
+        FiberControl, FiberRemains, FiberSpec, FinishedFiber, HomeAddress, PendingYield,
+        ResultHandle, ResumeOutcome, Runnable, UnclaimedResult, closure_fits, park_running,
+        prepare_fiber, running_fiber_id,
     },
-    current::{this_worker, with_this_worker},
+    current::{this_worker, this_worker_inlined, with_this_worker},
     kernel::set_timer_slack_1_ns,
     mutex_value::MutexValue,
     overflow::install_fault_handler,

@@ -46,7 +46,7 @@ pub struct EventualsMeasurement {
     /// Lateness of loop iterations, in ns: the duration of an iteration minus the sleep interval.
     /// It is recorded for every iteration of some fibers.
     pub late_ns: Histogram<u64>,
-    /// Number of switches from a worker to a fiber.
+    /// Number of switches to fibers. A yield counts even if no other fiber was ready.
     pub switches_count: u64,
     /// Number of times that a worker went to sleep.
     pub parks_count: u64,

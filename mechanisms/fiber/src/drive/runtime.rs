@@ -46,7 +46,7 @@ pub struct Stats {
     /// Number of fibers that panicked. A panic in the waker of a task that awaits a fiber also
     /// counts.
     pub panicked_count: u64,
-    /// Number of switches from a worker to a fiber.
+    /// Number of switches to fibers. A yield counts even if no other fiber was ready.
     pub switches_count: u64,
     /// Number of times that idle workers went to sleep, including sleeps cancelled at the last moment.
     pub parks_count: u64,

@@ -39,7 +39,7 @@ pub(crate) struct WorkerCounters {
     /// Number of fibers that panicked on the worker. A panic in the waker of a task that awaits a
     /// fiber also counts.
     pub(crate) panicked: AtomicU64,
-    /// Number of switches from the worker to a fiber.
+    /// Number of switches to fibers, including yields while no other fiber was ready.
     pub(crate) switches: AtomicU64,
     /// Number of times that the worker went to sleep, including sleeps cancelled at the last
     /// moment.

@@ -1,6 +1,6 @@
 //! Operations of a fiber on itself: yielding, sleeping, identity.
 
-use crate::raw::{park_running, running_fiber_id, this_worker, yield_running};
+use crate::raw::{PendingYield, park_running, running_fiber_id, this_worker, this_worker_inlined};
 use handover_base::clock;
 use std::time::Duration;
 
@@ -11,9 +11,25 @@ use std::time::Duration;
 /// Blocks until the fibers that are ahead in the queue have run.
 #[inline(always)] // see park_running()
 pub fn yield_now() {
-    match this_worker().and_then(|worker| worker.running_fiber()) {
-        Some(running) => yield_running(running),
-        None => std::thread::yield_now(),
+    if let Some(pending) = begin_yield() {
+        pending.complete();
+    }
+}
+
+/// Begins the yield of the calling fiber: decides which fiber runs next. Returns `None` if there is
+/// nothing to suspend: no other fiber is ready, or the caller is an ordinary thread, which has then
+/// yielded.
+///
+/// Never inlined: see [`this_worker`].
+#[inline(never)]
+fn begin_yield() -> Option<PendingYield> {
+    let worker = this_worker_inlined();
+    match worker.and_then(|worker| Some((worker, worker.running_fiber()?))) {
+        Some((worker, running)) => worker.begin_yield(running),
+        None => {
+            std::thread::yield_now();
+            None
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::engine::counts::FiberCounts;
 use crate::engine::{PollInterval, SleepLead};
 use crate::error::StackError;
 use crate::raw::{
-    FiberControl, FiberRemains, FinishedFiber, HomeAddress, ResumeOutcome, Runnable, Stack,
-    TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
+    FiberControl, FiberRemains, FinishedFiber, HomeAddress, PendingYield, ResumeOutcome, Runnable,
+    Stack, TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -65,7 +65,8 @@ pub(crate) struct Worker {
     /// worker polls until it passes.
     woken_for_ns: Cell<Option<u64>>,
     free_stacks: RefCell<Vec<Stack>>,
-    /// Number of switches until the clock is read next.
+    /// Number of switches until the clock is read next. A yield counts even if no other fiber is
+    /// ready.
     switches_until_poll: Cell<u32>,
     /// Number of calls of [`poll`](Self::poll); every [`POLLS_PER_LESS_URGENT`]th takes a less urgent fiber first.
     polls_count: Cell<u32>,
@@ -169,6 +170,23 @@ impl Worker {
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
         (self.can_steal && fiber.can_migrate()).then(|| fiber.pool())
+    }
+
+    /// Begins the yield of the running fiber, which the caller completes at once. Returns `None` if
+    /// no other fiber is ready.
+    #[inline]
+    pub(crate) fn begin_yield(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
+        let left = self.switches_until_poll.get();
+        if !self.owner.can_queue_running_fiber() || left == 0 || !self.owner.inbox.is_empty() {
+            return Some(PendingYield::to_worker(running));
+        }
+        self.switches_until_poll.set(left - 1);
+        let yielding = Runnable::of_yielding(running);
+        let next = self.owner.with_queue(|queue| queue.push_then_pop(yielding)).ok()?;
+        // Not by run_from(): the worker's own registers come from its stack, and the next yield
+        // would wait for them.
+        self.running_fiber.set(Some(next.control_address()));
+        Some(PendingYield::to_fiber(running, next))
     }
 
     /// Appends a woken fiber to the run queue. Prefetches its stack frames if at least
@@ -339,10 +357,11 @@ impl Worker {
     /// or the clock must be read.
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
+        self.running_fiber.set(Some(fiber.control_address()));
         loop {
-            self.running_fiber.set(Some(fiber.control_address()));
             probe!("fiber.switch", fiber.id());
             match fiber.resume() {
+                ResumeOutcome::Replaced(next) => fiber = next, // begin_yield() has noted it
                 ResumeOutcome::Yielded(yielded) => {
                     let left = self.switches_until_poll.get();
                     if left == 0 || !self.owner.inbox.is_empty() {
@@ -350,12 +369,16 @@ impl Worker {
                         return;
                     }
                     self.switches_until_poll.set(left - 1);
-                    let (before, pool) = (yielded.control_address(), self.offered_pool(&yielded));
-                    fiber = self.owner.with_queue(|queue| queue.push_then_pop(yielded));
-                    if let Some(pool) = pool
-                        && fiber.control_address() != before
-                    {
-                        self.announce_stealable(pool);
+                    let pool = self.offered_pool(&yielded);
+                    match self.owner.with_queue(|queue| queue.push_then_pop(yielded)) {
+                        Ok(next) => {
+                            if let Some(pool) = pool {
+                                self.announce_stealable(pool);
+                            }
+                            self.running_fiber.set(Some(next.control_address()));
+                            fiber = next;
+                        }
+                        Err(alone) => fiber = alone,
                     }
                 }
                 ResumeOutcome::Parked(None) => return,

@@ -51,34 +51,35 @@ impl ReadyQueue {
     }
 
     /// Appends a fiber to its level's queue, and pops the first fiber of the most urgent level.
-    /// Returns `fiber` itself if no other is as urgent.
+    /// Returns `fiber` as the error if no other is as urgent; it is then not in the queue.
     #[inline]
-    pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Runnable {
-        let level = fiber.priority_level() % LEVELS_COUNT;
-        // Fast path: the most urgent level is the fiber's own, and it is not empty.
-        if self.non_empty_levels.trailing_zeros() as usize == level
-            && let Some(next) = self.levels[level].pop_front()
+    pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
+        // Fast path: the most urgent level is the fiber's own, and it is not empty. The list is
+        // found by the bitmap, and not by the fiber's level, for which the processor would wait.
+        let most_urgent = self.non_empty_levels.trailing_zeros() as usize;
+        if most_urgent == fiber.priority_level()
+            && let Some(next) = self.levels[most_urgent % LEVELS_COUNT].pop_front()
         {
-            self.levels[level].push_back(fiber);
-            return next;
+            self.levels[most_urgent % LEVELS_COUNT].push_back(fiber);
+            return Ok(next);
         }
         self.push_then_pop_other_level(fiber)
     }
 
     /// Does [`push_then_pop`](Self::push_then_pop) if the fiber is not of the most urgent level.
-    fn push_then_pop_other_level(&mut self, fiber: Runnable) -> Runnable {
+    fn push_then_pop_other_level(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
         if self.non_empty_levels == 0
             || self.non_empty_levels.trailing_zeros() as usize
                 > fiber.priority_level() % LEVELS_COUNT
         {
-            return fiber; // no other fiber is as urgent
+            return Err(fiber); // no other fiber is as urgent
         }
         match self.pop() {
             Some(next) => {
                 self.push(fiber);
-                next
+                Ok(next)
             }
-            None => fiber,
+            None => Err(fiber),
         }
     }
 

@@ -52,10 +52,15 @@ const LINE_BYTES: usize = 64;
 /// frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
-/// Request of a fiber that suspends itself. Null means: run it again. Otherwise, it is the address
-/// of the `Commit` that the worker is to call with the fiber.
+/// Request of a fiber that suspends itself. Null means: the fiber is ready. With [`NEXT_TAG`], it is
+/// the address of the fiber that runs next; otherwise of the `Commit` that the worker is to call with
+/// the fiber.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SuspendRequest(*mut Commit);
+
+/// Bit of a request's address: set for a fiber that runs next, and clear for a `Commit`.
+const NEXT_TAG: usize = 1;
+const _: () = assert!(align_of::<FiberControl>() > NEXT_TAG && align_of::<Commit>() > NEXT_TAG);
 
 /// Address range of a stack, for the coroutine library.
 struct Bounds {
@@ -187,6 +192,8 @@ unsafe impl Linked for Runnable {
 pub(crate) enum ResumeOutcome {
     /// The fiber yielded to other fibers and is ready.
     Yielded(Runnable),
+    /// The fiber yielded, and is in the run queue. Contains the fiber to run in its place.
+    Replaced(Runnable),
     /// The fiber suspended itself to wait, and its `Commit` was called. Contains the fiber if it
     /// need not wait after all.
     Parked(Option<Runnable>),
@@ -208,6 +215,13 @@ impl Runnable {
     #[inline]
     pub(crate) fn control_address(&self) -> NonNull<FiberControl> {
         self.0
+    }
+
+    /// Returns the running fiber, for the run queue of its worker. The caller suspends the fiber
+    /// before the worker continues, and no other worker takes fibers from the queue.
+    #[inline]
+    pub(crate) fn of_yielding(running: NonNull<FiberControl>) -> Self {
+        Self(running)
     }
 
     /// Returns the address of the state of the fiber's worker.
@@ -285,10 +299,13 @@ impl Runnable {
         let result = switch.resume(());
         self.control().sanitizer_state.enter_worker();
         match result {
-            CoroutineResult::Yield(SuspendRequest(commit)) => {
-                let Some(commit) = NonNull::new(commit) else {
+            CoroutineResult::Yield(SuspendRequest(request)) => {
+                let Some(commit) = NonNull::new(request) else {
                     return ResumeOutcome::Yielded(self);
                 };
+                if let Some(next) = next_fiber(request) {
+                    return ResumeOutcome::Replaced(next);
+                }
                 // SAFETY: the commit is on the stack of the fiber, which is suspended and owned
                 // here.
                 let run = unsafe { commit.as_ref().run };
@@ -552,10 +569,45 @@ where
     f(fiber)
 }
 
-/// Suspends the running fiber; it runs again after the other ready fibers.
-#[inline(always)] // see park_running()
-pub(crate) fn yield_running(running: NonNull<FiberControl>) {
-    suspend_with(running, SuspendRequest(ptr::null_mut()));
+/// Yield of the running fiber, before the fiber is suspended.
+#[derive(Debug)]
+#[must_use = "the fiber is not suspended yet"]
+pub(crate) struct PendingYield {
+    running: NonNull<FiberControl>,
+    request: SuspendRequest,
+}
+
+impl PendingYield {
+    /// Creates the yield after which the worker makes `running` ready, and chooses the next fiber.
+    #[inline]
+    pub(crate) fn to_worker(running: NonNull<FiberControl>) -> Self {
+        Self { running, request: SuspendRequest(ptr::null_mut()) }
+    }
+
+    /// Creates the yield after which the worker runs `next`; `running` is in the run queue.
+    #[inline]
+    pub(crate) fn to_fiber(running: NonNull<FiberControl>, next: Runnable) -> Self {
+        let request = next.into_control().as_ptr().cast::<Commit>();
+        Self { running, request: SuspendRequest(request.map_addr(|addr| addr | NEXT_TAG)) }
+    }
+
+    /// Suspends the fiber; returns when the fiber runs again.
+    #[inline(always)] // see park_running()
+    pub(crate) fn complete(self) {
+        suspend_with(self.running, self.request);
+    }
+}
+
+/// Returns the fiber that runs next, if the request contains one. Called once with each request.
+#[inline]
+fn next_fiber(request: *mut Commit) -> Option<Runnable> {
+    if request.addr() & NEXT_TAG == 0 {
+        return None;
+    }
+    let control = NonNull::new(request.map_addr(|addr| addr & !NEXT_TAG).cast::<FiberControl>())?;
+    // SAFETY: with the tag, the address came from into_control() in to_fiber(), and is converted
+    // back once.
+    Some(unsafe { Runnable::from_control(control) })
 }
 
 /// Suspends the running fiber, and calls `f` with it on the worker's stack. The fiber continues at

@@ -31,9 +31,9 @@ fn find_overflowed_fiber(
     // the previous one, which may have ended.
     find_region(stack_pointer)?;
     let running = this_worker()?.running_fiber().filter(|it| it.addr().get() == control)?;
-    // SAFETY: the stack pointer is in a slab, so this thread was interrupted in a fiber. Workers
-    // note a fiber as running before they switch to it, and this one cannot end, and so its control
-    // block stays valid, before the interrupted code continues.
+    // SAFETY: the stack pointer is in a slab, so this thread was interrupted in a fiber. A fiber is
+    // noted as running before the switch to it, and this one cannot end, and so its control block
+    // stays valid, before the interrupted code continues.
     let control = unsafe { running.as_ref() };
     Some((control, region.stack_bytes()))
 }

@@ -61,6 +61,13 @@ impl WorkerOwner {
         unsafe { queue.with_lock_as_owner(|| self.fence_light(), f) }
     }
 
+    /// Returns `true` if the running fiber may be put into the run queue before it is suspended,
+    /// because no other worker takes fibers from the queue.
+    #[inline]
+    pub(crate) fn can_queue_running_fiber(&self) -> bool {
+        !self.has_thieves
+    }
+
     /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other half.
     #[inline(always)] // usually no instruction
     pub(crate) fn fence_light(&self) {

@@ -378,6 +378,52 @@ fn more_urgent_pool_runs_first_and_less_urgent_pool_does_not_starve() -> TestRes
 }
 
 #[test]
+fn yielding_fibers_run_in_turn() -> TestResult {
+    let runtime = Runtime::new(Config::default())?;
+    let turns = runtime.spawn(|| {
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let fibers: Vec<_> = (0..3u32)
+            .map(|number| {
+                let turns = Arc::clone(&turns);
+                spawn(move || {
+                    for round in 0..500u32 {
+                        turns.lock().push((round, number));
+                        yield_now();
+                    }
+                })
+            })
+            .collect::<Result<_, _>>()
+            .unwrap();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        turns.lock().clone()
+    })?;
+    let turns = turns.join()?;
+    assert_eq!(turns.len(), 1500);
+    assert!(turns.is_sorted(), "{turns:?}");
+    Ok(())
+}
+
+#[test]
+fn fiber_that_yields_alone_lets_timers_and_other_threads_wake_fibers() -> TestResult {
+    let runtime = Runtime::new(Config::default())?;
+    let [by_timer, by_thread] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (timer_sets, thread_sets) = (Arc::clone(&by_timer), Arc::clone(&by_thread));
+    let yields = runtime.spawn(move || {
+        spawn_detached(move || {
+            sleep(Duration::from_millis(1));
+            timer_sets.store(true, SeqCst);
+        })
+        .unwrap();
+        while !by_timer.load(SeqCst) || !by_thread.load(SeqCst) {
+            yield_now();
+        }
+    })?;
+    runtime.spawn_detached(move || thread_sets.store(true, SeqCst))?;
+    yields.join()?;
+    Ok(())
+}
+
+#[test]
 fn every_priority_makes_progress_under_load() -> TestResult {
     let priorities = [0, 2, 4, 7];
     let pools = priorities.map(|it| PoolConfig::new(format!("priority {it}"), it)).to_vec();
