@@ -3,9 +3,10 @@
 
 // Layers, each of which depends only on those above it:
 // - `error`, `config`, and `engine` but `engine::ready_queue`: plain data and decisions;
-// - `raw::{queue, race, gate, task, biased, kernel, regions, stack}`: lists, locks, and memory of stacks;
-// - `raw::{control, waiter}`: a fiber, the switch to it, and participants that wait; a fiber's end is
-//   waited for by other participants, so these two know each other;
+// - `raw::{queue, race, gate, task, biased, kernel, regions, stack, switch}`: lists, locks, memory of
+//   stacks, and the switch between them;
+// - `raw::{control, waiter}`: a fiber, the switches to and from it, and participants that wait; a
+//   fiber's end is waited for by other participants, so these two know each other;
 // - `engine::ready_queue`, `drive::state`: the state of a worker and of a runtime;
 // - `raw::{home, owner}`: the way from a fiber to its worker's state, and the worker's own access;
 //   `drive::readiness`: the descriptors for which a worker's fibers wait;

@@ -28,6 +28,8 @@ mod regions;
 mod sanitizer;
 #[cfg(not(handover_loom))]
 mod stack;
+#[cfg(not(handover_loom))]
+mod switch;
 #[cfg(feature = "async")]
 mod task;
 #[cfg(not(handover_loom))]
@@ -65,6 +67,7 @@ pub(crate) use {
     overflow::install_fault_handler,
     owner::WorkerOwner,
     stack::{GuardKind, Stack, StackPool},
+    switch::Context,
     timed_wait::suspend_fiber_until,
     waiter::{ThreadWaiter, TimerPayload, Waiter},
 };

@@ -89,9 +89,6 @@ fn run_with_sanitizer(
     for name in CRATES {
         run = run.args(["-p", name]);
     }
-    if sanitizer == "address" {
-        run = run.args(["--features", "corosensei/sanitizer"]);
-    }
     let folder = context.workspace.target.join("sanitizer").join(sanitizer);
     run = run.arg_path("--target-dir", &folder).args(["--"]);
     for test in skipped {

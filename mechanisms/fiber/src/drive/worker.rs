@@ -6,8 +6,8 @@ use crate::engine::counts::FiberCounts;
 use crate::engine::{PollInterval, SleepLead};
 use crate::error::StackError;
 use crate::raw::{
-    FiberControl, FiberRemains, FinishedFiber, HomeAddress, PendingYield, ResumeOutcome, Runnable,
-    Stack, TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
+    Context, FiberControl, FiberRemains, FinishedFiber, HomeAddress, PendingYield, ResumeOutcome,
+    Runnable, Stack, TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -51,6 +51,8 @@ pub(crate) struct Worker {
     owner: WorkerOwner,
     index: u32,
     can_steal: bool,
+    /// Context of the worker's own code, which is suspended while a fiber runs.
+    context: Context,
     running_fiber: Cell<Option<NonNull<FiberControl>>>,
     /// Timers of sleeping fibers and of waits with a deadline.
     wheel: RefCell<Wheel<TimerPayload>>,
@@ -96,6 +98,7 @@ impl Worker {
         Some(Self {
             index,
             can_steal: shared.has_stealing() && shared.workers.len() > 1,
+            context: Context::of_running(),
             running_fiber: Cell::new(None),
             wheel: RefCell::new(
                 Wheel::new(WheelConfig { timers_max: 1 << 28, timers_reserved: 0 }, now_ns).ok()?,
@@ -177,15 +180,14 @@ impl Worker {
     #[inline]
     pub(crate) fn begin_yield(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
         let left = self.switches_until_poll.get();
-        if !self.owner.can_queue_running_fiber() || left == 0 || !self.owner.inbox.is_empty() {
+        if !self.owner.can_switch_directly() || left == 0 || !self.owner.inbox.is_empty() {
             return Some(PendingYield::to_worker(running));
         }
         self.switches_until_poll.set(left - 1);
         let yielding = Runnable::of_yielding(running);
         let next = self.owner.with_queue(|queue| queue.push_then_pop(yielding)).ok()?;
-        // Not by run_from(): the worker's own registers come from its stack, and the next yield
-        // would wait for them.
         self.running_fiber.set(Some(next.control_address()));
+        probe!("fiber.switch", next.id());
         Some(PendingYield::to_fiber(running, next))
     }
 
@@ -353,15 +355,14 @@ impl Worker {
         self.owner.with_queue(|queue| queue.pop())
     }
 
-    /// Runs `fiber`, and after each yield the next ready fiber. Returns once one waits or finishes,
-    /// or the clock must be read.
+    /// Runs `fiber`, the fibers to which it yields directly, and after each other yield the next
+    /// ready fiber. Returns once one waits or finishes, or the clock must be read.
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
-        self.running_fiber.set(Some(fiber.control_address()));
         loop {
+            self.running_fiber.set(Some(fiber.control_address()));
             probe!("fiber.switch", fiber.id());
-            match fiber.resume() {
-                ResumeOutcome::Replaced(next) => fiber = next, // begin_yield() has noted it
+            match fiber.resume(&self.context) {
                 ResumeOutcome::Yielded(yielded) => {
                     let left = self.switches_until_poll.get();
                     if left == 0 || !self.owner.inbox.is_empty() {
@@ -375,7 +376,6 @@ impl Worker {
                             if let Some(pool) = pool {
                                 self.announce_stealable(pool);
                             }
-                            self.running_fiber.set(Some(next.control_address()));
                             fiber = next;
                         }
                         Err(alone) => fiber = alone,

@@ -1,16 +1,16 @@
-//! Control block of a fiber, at the upper end of its stack, and the switch to the fiber.
+//! Control block of a fiber, at the upper end of its stack, and the switches to and from the fiber.
 //!
 //! ```text
-//!  limit                                                           top of the stack
-//!  ┌───────────────── ─ ─ ──────────────┬────────┬──────────────────────┬─────────┐
-//!  │ unused, then frames of the closure │ switch │ closure, then result │ control │
-//!  └───────────────── ─ ─ ──────────────┴────────┴──────────────────────┴─────────┘
+//!  limit                                                  top of the stack
+//!  ┌───────────────── ─ ─ ──────────────┬──────────────────────┬─────────┐
+//!  │ unused, then frames of the closure │ closure, then result │ control │
+//!  └───────────────── ─ ─ ──────────────┴──────────────────────┴─────────┘
 //! ```
 //!
 //! All data of a fiber is on its stack, and in one page as long as it is small: spawning allocates nothing.
 //!
 //! # Why a suspended fiber may move to another thread
-//! `corosensei` cannot know what is on a coroutine's stack, and makes it `!Send`. This crate knows:
+//! The switch does not know what is on a stack. This module does:
 //!
 //! - A fiber that has **not begun** consists of its closure, which is `Send` unless the fiber was
 //!   spawned as local ([`FiberSpec::is_local`]); a local fiber is never handed to another worker.
@@ -21,30 +21,27 @@
 //!   through queues that synchronise.
 //! - **Thread-local variables** are the subject of the promise: a reference that `LocalKey::with`
 //!   has lent, or an address that the compiler kept, belongs to the previous thread. This crate's
-//!   own thread-local variable is read in a function that is never inlined (`current.rs`).
+//!   own thread-local variable is read in functions that are never inlined (`current.rs`).
 //! - The **count of panics** is such a variable, in the standard library: a fiber that is suspended
 //!   while it unwinds stays on its worker ([`FiberControl::is_pinned`]).
-//! - The switch itself keeps no thread-bound data: `corosensei` writes the resuming side's stack
-//!   pointer into the coroutine each time it is resumed.
+//! - The switch itself keeps no thread-bound data: a worker writes the address of its own context
+//!   into each fiber that it resumes. A fiber switches directly to another fiber only if no worker
+//!   steals, so that both belong to the same worker.
 
 use super::gate::{Gate, PreviousState};
 use super::queue::{Linked, ListLink};
 use super::sanitizer::{self, SanitizerState};
 use super::stack::{IS_SANITIZED, STACK_HEAD_BYTES, Stack, StackPool};
+use super::switch::{Context, switch};
 use super::waiter::Waiter;
-use corosensei::stack::{Stack as StackBounds, StackPointer};
-use corosensei::{Coroutine, CoroutineResult, Yielder};
 use handover_base::prefetch;
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-
-/// Coroutine in which a fiber runs; resuming it switches from the worker to the fiber.
-type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 /// Size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
@@ -52,36 +49,12 @@ const LINE_BYTES: usize = 64;
 /// frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
-/// Request of a fiber that suspends itself. Null means: the fiber is ready. With [`NEXT_TAG`], it is
-/// the address of the fiber that runs next; otherwise of the `Commit` that the worker is to call with
-/// the fiber.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SuspendRequest(*mut Commit);
-
-/// Bit of a request's address: set for a fiber that runs next, and clear for a `Commit`.
-const NEXT_TAG: usize = 1;
-const _: () = assert!(align_of::<FiberControl>() > NEXT_TAG && align_of::<Commit>() > NEXT_TAG);
-
-/// Address range of a stack, for the coroutine library.
-struct Bounds {
-    /// Upper end of the stack, from where it grows down.
-    base: StackPointer,
-    /// Lower end of the stack.
-    limit: StackPointer,
-}
-
-// SAFETY: the memory between the two bounds is mapped and belongs to the fiber, and a guard lies
-// below it. It is larger than MIN_STACK_SIZE: Config::validate() demands 16 KiB, of which colour,
-// control block, closure and its alignment take less than 8 KiB.
-unsafe impl StackBounds for Bounds {
-    fn base(&self) -> StackPointer {
-        self.base
-    }
-
-    fn limit(&self) -> StackPointer {
-        self.limit
-    }
-}
+/// Request with which a fiber switches to its worker to yield. Any other request but
+/// [`FINISH_REQUEST`] is the address of the `Commit` that the worker is to call with the fiber.
+const YIELD_REQUEST: *mut () = ptr::null_mut();
+/// Request with which a fiber that has finished switches to its worker.
+const FINISH_REQUEST: *mut () = ptr::without_provenance_mut(1);
+const _: () = assert!(align_of::<Commit>() > 1, "1 must not be the address of a commit");
 
 /// Address of the state of a fiber's worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +80,12 @@ pub(crate) struct FiberSpec {
 /// Control block of a fiber. Two cache lines: the first holds what waking and resuming need.
 #[repr(C, align(64))]
 pub(crate) struct FiberControl {
-    /// Link to the next fiber in a run queue or inbox.
-    link: ListLink,
+    /// Link in a run queue or inbox, and the stack pointer while the fiber is suspended.
+    context: Context,
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
+    /// Context of the worker on which the fiber runs or has run last; null before it starts.
+    worker: Cell<*const Context>,
     priority_level: u8,
     /// `true` while the fiber must stay on its worker: always for a local fiber, otherwise during a
     /// wait with a deadline.
@@ -122,18 +97,14 @@ pub(crate) struct FiberControl {
     has_panicked: Cell<bool>,
     /// Index of the fiber's pool in its runtime.
     pool: u16,
-    /// Coroutine of the fiber; never dropped.
-    switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
     finished: Gate<Waiter>,
     /// Address of the result; null if the fiber was spawned without a handle.
     result: *mut u8,
     /// Function that drops the result if no handle has read it.
     drop_result: unsafe fn(*mut u8),
-    /// Yielder with which the fiber suspends itself; null before the fiber starts.
-    yielder: Cell<*const Yielder<(), SuspendRequest>>,
-    /// Approximate address of the fiber's frames at its last suspension; null before that.
-    frame: Cell<*const u8>,
+    /// Address of the closure, until the fiber starts.
+    closure: *mut u8,
     id: u64,
     /// Name of the fiber, if it has one; boxed to save space in the control block.
     name: Option<Box<Arc<str>>>,
@@ -172,8 +143,8 @@ pub(crate) struct Runnable(NonNull<FiberControl>);
 // SAFETY: the module's documentation shows that no suspended fiber depends on its thread.
 unsafe impl Send for Runnable {}
 
-// SAFETY: `link` is the first field of the `repr(C)` control block, which neither moves nor is
-// freed before the fiber has ended.
+// SAFETY: the link is the first field of the `repr(C)` context, which is the first field of the
+// `repr(C)` control block. The block neither moves nor is freed before the fiber has ended.
 unsafe impl Linked for Runnable {
     #[inline]
     fn into_link(self) -> NonNull<ListLink> {
@@ -186,14 +157,11 @@ unsafe impl Linked for Runnable {
     }
 }
 
-/// Fiber that has returned control to its worker, and the reason. It has yielded, waits, or has
-/// finished.
+/// Fiber that has switched to its worker, and the reason. It has yielded, waits, or has finished.
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
     /// The fiber yielded to other fibers and is ready.
     Yielded(Runnable),
-    /// The fiber yielded, and is in the run queue. Contains the fiber to run in its place.
-    Replaced(Runnable),
     /// The fiber suspended itself to wait, and its `Commit` was called. Contains the fiber if it
     /// need not wait after all.
     Parked(Option<Runnable>),
@@ -218,7 +186,7 @@ impl Runnable {
     }
 
     /// Returns the running fiber, for the run queue of its worker. The caller suspends the fiber
-    /// before the worker continues, and no other worker takes fibers from the queue.
+    /// right after that, and no other worker takes fibers from the queue.
     #[inline]
     pub(crate) fn of_yielding(running: NonNull<FiberControl>) -> Self {
         Self(running)
@@ -255,7 +223,7 @@ impl Runnable {
     /// Returns `true` if the fiber may move to another worker in its present state.
     pub(crate) fn can_migrate(&self) -> bool {
         let control = self.control();
-        let is_fresh = control.yielder.get().is_null();
+        let is_fresh = control.worker.get().is_null();
         let is_fixed = control.is_local.get() || control.is_pinned.get();
         !is_fixed && (is_fresh || control.can_migrate)
     }
@@ -279,44 +247,39 @@ impl Runnable {
     /// Prefetches the stack frames that the fiber will access first when it resumes.
     #[inline]
     pub(crate) fn prefetch_frames(&self) {
-        let frame = self.control().frame.get();
+        let frame = self.control().context.stack_pointer();
         for line in 0..FRAME_LINES {
             prefetch::for_read(frame.wrapping_add(line * LINE_BYTES));
         }
     }
 
-    /// Runs the fiber until it suspends itself or finishes; returns the reason.
+    /// Runs the fiber, on the worker with this context, and the fibers to which it yields directly.
+    /// Returns the first fiber that switches to the worker, and its reason.
     #[inline]
-    pub(crate) fn resume(self) -> ResumeOutcome {
-        let control = self.0;
-        let owner = self.control().switch.get();
-        // SAFETY: `self` owns the fiber, so no other code accesses its switch. While the fiber
-        // runs, other code accesses other fields of the control block only.
-        let switch = unsafe { &mut *owner };
-        // SAFETY: prepare_fiber() has initialised it, and it is never dropped.
-        let switch = unsafe { switch.assume_init_mut() };
+    pub(crate) fn resume(self, worker: &Context) -> ResumeOutcome {
+        self.control().worker.set(worker);
         self.control().sanitizer_state.leave_worker();
-        let result = switch.resume(());
-        self.control().sanitizer_state.enter_worker();
-        match result {
-            CoroutineResult::Yield(SuspendRequest(request)) => {
-                let Some(commit) = NonNull::new(request) else {
-                    return ResumeOutcome::Yielded(self);
-                };
-                if let Some(next) = next_fiber(request) {
-                    return ResumeOutcome::Replaced(next);
-                }
-                // SAFETY: the commit is on the stack of the fiber, which is suspended and owned
-                // here.
-                let run = unsafe { commit.as_ref().run };
-                // SAFETY: `run` was stored with this commit by park_running(), and is called once.
-                ResumeOutcome::Parked(unsafe { run(commit, self) })
-            }
-            CoroutineResult::Return(()) => {
-                self.control().sanitizer_state.destroy();
-                ResumeOutcome::Finished(FinishedFiber(control))
-            }
+        let own = self.into_control().as_ptr().cast::<Context>();
+        // SAFETY: `self` owned the fiber, which was prepared or has suspended itself by a switch. The
+        // worker's stack is valid until a fiber switches back, as fibers do before it ends.
+        let (suspended, request) = unsafe { switch(worker, own, YIELD_REQUEST) };
+        // SAFETY: only fibers switch to a worker, and a fiber's context is the first field of its
+        // `repr(C)` control block. The fiber is suspended, so that it can be owned here.
+        let fiber = Self(unsafe { NonNull::new_unchecked(suspended.cast_mut().cast()) });
+        fiber.control().sanitizer_state.enter_worker();
+        if request == YIELD_REQUEST {
+            return ResumeOutcome::Yielded(fiber);
         }
+        if request == FINISH_REQUEST {
+            fiber.control().sanitizer_state.destroy();
+            return ResumeOutcome::Finished(FinishedFiber(fiber.into_control()));
+        }
+        // SAFETY: another request is the address of a commit, which is not null; see above.
+        let commit = unsafe { NonNull::new_unchecked(request.cast::<Commit>()) };
+        // SAFETY: the commit is on the stack of the fiber, which is suspended and owned here.
+        let run = unsafe { commit.as_ref().run };
+        // SAFETY: `run` was stored with this commit by park_running(), and is called once.
+        ResumeOutcome::Parked(unsafe { run(commit, fiber) })
     }
 }
 
@@ -483,8 +446,7 @@ where
 {
     let control = stack.head.cast::<FiberControl>();
     sanitizer::unpoison_stack(&stack);
-    // The closure, until it is called, and then its result occupy the same memory above the
-    // switch's frames.
+    // The closure, until it is called, and then its result occupy the same memory above the frames.
     let result_bytes = if is_attached { size_of::<FiberResult<T>>() } else { 0 };
     let align = align_of::<F>().max(align_of::<FiberResult<T>>()).max(16);
     let top = (control.as_ptr().addr() - size_of::<F>().max(result_bytes)) & !(align - 1);
@@ -493,53 +455,63 @@ where
     // SAFETY: the stack is owned here and has space for the closure (closure_fits()); `closure` is aligned
     // to `align`.
     unsafe { closure.write(f) };
-    let body = move |yielder: &Yielder<(), SuspendRequest>, ()| {
-        // SAFETY: the control block is valid while its fiber runs.
-        let control = unsafe { control.as_ref() };
-        control.sanitizer_state.enter_fiber();
-        control.yielder.set(yielder);
-        // SAFETY: written above and read only here, as a fiber begins once.
-        let f = unsafe { closure.read() };
-        let outcome = catch_unwind(AssertUnwindSafe(f));
-        control.has_panicked.set(outcome.is_err());
-        if is_attached {
-            // SAFETY: the memory is reserved for the result, and the closure was moved out of it.
-            unsafe { result.write(outcome) };
-        } else if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(outcome))) {
-            control.has_panicked.set(true);
-            std::mem::forget(payload); // the payload's own drop might panic again
-        }
-        control.sanitizer_state.leave_fiber();
-    };
-    let base = StackPointer::new(top).unwrap_or(StackPointer::MIN);
-    let limit = StackPointer::new(stack.limit).unwrap_or(StackPointer::MIN);
-    // SAFETY: the body refers to the control block and to `f`, which are valid until it ends and
-    // are 'static.
-    let switch = unsafe { Switch::with_stack_unchecked(Bounds { base, limit }, body) };
+    // SAFETY: the stack is owned here, and unused below the closure, whose address is aligned to 16.
+    // It is large enough: Config::validate() demands 16 KiB, of which colour, control block, closure
+    // and its alignment take less than 8 KiB, and a guard lies below.
+    let context = unsafe { Context::starting(closure.cast(), run_fiber::<F, T>) };
     let fresh = FiberControl {
-        link: ListLink::new(),
-        switch: UnsafeCell::new(MaybeUninit::new(switch)),
-        yielder: Cell::new(ptr::null()),
-        frame: Cell::new(ptr::null()),
+        context,
         home: Cell::new(spec.home),
+        worker: Cell::new(ptr::null()),
         priority_level: spec.priority_level,
-        pool: spec.pool,
         is_local: Cell::new(spec.is_local),
         can_migrate: spec.can_migrate,
         is_pinned: Cell::new(spec.is_worker_fixed),
         has_panicked: Cell::new(false),
-        id: spec.id,
+        pool: spec.pool,
         finished: if is_attached { Gate::new() } else { Gate::abandoned() },
         result: if is_attached { result.cast() } else { ptr::null_mut() },
         drop_result: drop_fiber_result::<T>,
+        closure: closure.cast(),
+        id: spec.id,
         name: spec.name.map(Box::new),
         stack_pool: stack.pool,
-        sanitizer_state: SanitizerState::new(),
+        sanitizer_state: SanitizerState::new(stack.limit, top),
     };
     // SAFETY: the stack is owned here, and `control` is the aligned space for the block at its
     // upper end.
     unsafe { control.write(fresh) };
     (Runnable(control), is_attached.then_some(ResultHandle { control, result: PhantomData }))
+}
+
+/// Function with which a fiber starts: calls the closure, stores its result and switches to the
+/// worker for the last time.
+extern "C" fn run_fiber<F, T>(_: *const Context, _: *mut (), own: *const Context) -> !
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    // SAFETY: `own` is the context of the fiber, which is the first field of its `repr(C)` control
+    // block. The block is valid while its fiber runs.
+    let control = unsafe { &*own.cast::<FiberControl>() };
+    control.sanitizer_state.enter_fiber();
+    // SAFETY: prepare_fiber() has written a closure of this type, and it is read only here, as a
+    // fiber starts once.
+    let f = unsafe { control.closure.cast::<F>().read() };
+    let outcome: FiberResult<T> = catch_unwind(AssertUnwindSafe(f));
+    control.has_panicked.set(outcome.is_err());
+    if !control.result.is_null() {
+        // SAFETY: the memory is reserved for the result, and the closure was moved out of it.
+        unsafe { control.result.cast::<FiberResult<T>>().write(outcome) };
+    } else if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(outcome))) {
+        control.has_panicked.set(true);
+        std::mem::forget(payload); // the payload's own drop might panic again
+    }
+    control.sanitizer_state.finish_fiber();
+    // SAFETY: the worker is suspended in resume() while a fiber runs that it has resumed, or to
+    // which such a fiber has yielded. This stack stays valid until the worker has taken the fiber.
+    unsafe { switch(own, control.worker.get(), FINISH_REQUEST) };
+    std::process::abort() // a worker resumes no fiber that has finished
 }
 
 /// Function that the worker calls with a fiber once the fiber is suspended. It is the first field
@@ -574,73 +546,82 @@ where
 #[must_use = "the fiber is not suspended yet"]
 pub(crate) struct PendingYield {
     running: NonNull<FiberControl>,
-    request: SuspendRequest,
+    /// Context of the fiber that runs next, or of the worker.
+    to: *const Context,
 }
 
 impl PendingYield {
     /// Creates the yield after which the worker makes `running` ready, and chooses the next fiber.
     #[inline]
     pub(crate) fn to_worker(running: NonNull<FiberControl>) -> Self {
-        Self { running, request: SuspendRequest(ptr::null_mut()) }
+        // SAFETY: the fiber runs and calls this function, so its control block is valid.
+        let control = unsafe { running.as_ref() };
+        pin_if_unwinding(control);
+        Self { running, to: control.worker.get() }
     }
 
-    /// Creates the yield after which the worker runs `next`; `running` is in the run queue.
+    /// Creates the yield that continues with `next`, a fiber of the same worker. `running` is in the
+    /// run queue, from which no other worker takes fibers.
     #[inline]
     pub(crate) fn to_fiber(running: NonNull<FiberControl>, next: Runnable) -> Self {
-        let request = next.into_control().as_ptr().cast::<Commit>();
-        Self { running, request: SuspendRequest(request.map_addr(|addr| addr | NEXT_TAG)) }
+        // SAFETY: the fiber runs and calls this function, so its control block is valid.
+        let worker = unsafe { running.as_ref() }.worker.get();
+        next.control().worker.set(worker);
+        Self { running, to: next.into_control().as_ptr().cast::<Context>() }
     }
 
     /// Suspends the fiber; returns when the fiber runs again.
     #[inline(always)] // see park_running()
     pub(crate) fn complete(self) {
-        suspend_with(self.running, self.request);
+        suspend_to(self.running, self.to, YIELD_REQUEST);
     }
-}
-
-/// Returns the fiber that runs next, if the request contains one. Called once with each request.
-#[inline]
-fn next_fiber(request: *mut Commit) -> Option<Runnable> {
-    if request.addr() & NEXT_TAG == 0 {
-        return None;
-    }
-    let control = NonNull::new(request.map_addr(|addr| addr & !NEXT_TAG).cast::<FiberControl>())?;
-    // SAFETY: with the tag, the address came from into_control() in to_fiber(), and is converted
-    // back once.
-    Some(unsafe { Runnable::from_control(control) })
 }
 
 /// Suspends the running fiber, and calls `f` with it on the worker's stack. The fiber continues at
 /// once if `f` returns it.
 ///
 /// Inlined, as are its callers up to the waiting code: the processor predicts return addresses from
-/// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once
-/// in the worker. `fiber-cost eventual`, 2026-11: 24 ns a set and wait instead of 43 to 50.
+/// the last calls, and a call in which a fiber is suspended makes it mispredict. `fiber-cost
+/// eventual`, 2026-11, with coroutines of `corosensei`: 24 ns a set and wait instead of 43 to 50.
 #[inline(always)]
 pub(crate) fn park_running<F>(running: NonNull<FiberControl>, f: F)
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
     let mut commit = TypedCommit { head: Commit { run: run_commit::<F> }, f: ManuallyDrop::new(f) };
-    suspend_with(running, SuspendRequest((&raw mut commit).cast()));
+    suspend_with(running, (&raw mut commit).cast());
 }
 
-/// Switches from the running fiber to its worker with a request; returns once the fiber is resumed.
+/// Switches from the running fiber to its worker, which calls the commit.
 #[inline(always)]
-fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
+fn suspend_with(running: NonNull<FiberControl>, commit: *mut Commit) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     let control = unsafe { running.as_ref() };
+    pin_if_unwinding(control);
+    suspend_to(running, control.worker.get(), commit.cast());
+}
+
+/// Switches from the running fiber to another fiber or the worker; returns once the fiber is
+/// continued.
+#[inline(always)]
+fn suspend_to(running: NonNull<FiberControl>, to: *const Context, request: *mut ()) {
+    // SAFETY: the fiber runs and calls this function, so its control block is valid.
+    let control = unsafe { running.as_ref() };
+    control.sanitizer_state.leave_fiber();
+    // SAFETY: the fiber's control block and stack are valid until the fiber has ended. `to` is the
+    // context of the worker, which is suspended in resume(), or of a fiber that the caller has taken
+    // from the run queue of this worker.
+    unsafe { switch(running.as_ptr().cast::<Context>(), to, request) };
+    control.sanitizer_state.enter_fiber();
+}
+
+/// Pins the running fiber to its worker if it is unwinding. Unwinding is counted in a thread-local
+/// variable, so an unwinding fiber must not change threads.
+#[inline(always)]
+fn pin_if_unwinding(control: &FiberControl) {
     if control.can_migrate {
-        // Unwinding is counted in a thread-local variable, so an unwinding fiber must not change
-        // threads.
         control.is_pinned.set(std::thread::panicking());
     }
-    control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
-    // SAFETY: set when the fiber began; the yielder lives as long as the fiber's body runs.
-    let yielder = unsafe { &*control.yielder.get() };
-    control.sanitizer_state.leave_fiber();
-    yielder.suspend(action);
-    control.sanitizer_state.enter_fiber();
 }
 
 /// Sets the flag that keeps the running fiber on its worker; returns the flag's previous value.

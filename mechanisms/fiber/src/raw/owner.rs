@@ -3,6 +3,7 @@
 use super::biased::BiasedLock;
 use super::control::HomeAddress;
 use super::kernel;
+use super::stack::IS_SANITIZED;
 use crate::drive::state::{RuntimeState, WorkerState};
 use crate::engine::ReadyQueue;
 use handover_base::sync::shared::{Ordering, fence};
@@ -61,11 +62,12 @@ impl WorkerOwner {
         unsafe { queue.with_lock_as_owner(|| self.fence_light(), f) }
     }
 
-    /// Returns `true` if the running fiber may be put into the run queue before it is suspended,
-    /// because no other worker takes fibers from the queue.
+    /// Returns `true` if a fiber may switch to another fiber of this worker, having put itself into
+    /// the run queue before it is suspended: no other worker takes it from there. Always `false` in
+    /// sanitizer builds.
     #[inline]
-    pub(crate) fn can_queue_running_fiber(&self) -> bool {
-        !self.has_thieves
+    pub(crate) fn can_switch_directly(&self) -> bool {
+        !self.has_thieves && !IS_SANITIZED
     }
 
     /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other half.
