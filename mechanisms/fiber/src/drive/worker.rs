@@ -186,8 +186,10 @@ impl Worker {
         self.switches_until_poll.set(left - 1);
         let yielding = Runnable::of_yielding(running);
         let next = self.owner.with_queue(|queue| queue.push_then_pop(yielding)).ok()?;
-        self.running_fiber.set(Some(next.control_address()));
         probe!("fiber.switch", next.id());
+        // Last: an overflow of this stack, in the probe for example, is reported as the fiber's own
+        // only while the fiber is noted as running.
+        self.running_fiber.set(Some(next.control_address()));
         Some(PendingYield::to_fiber(running, next))
     }
 
