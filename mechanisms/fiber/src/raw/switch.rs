@@ -11,6 +11,7 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod context;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -19,34 +20,10 @@ use aarch64 as processor;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as processor;
 
-use super::queue::ListLink;
-use std::cell::Cell;
-use std::mem::offset_of;
-
-/// Code that is suspended, or is to be suspended by a switch: a fiber or a worker.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Context {
-    /// Link to the next fiber in a run queue or inbox; unused in the context of a worker. The first
-    /// field, so that a fiber's link and its context have the same address.
-    link: ListLink,
-    /// Address of the saved registers, on the suspended stack.
-    stack_pointer: Cell<*mut u8>,
-}
-
-/// Offset of the stack pointer in a [`Context`], for the assembly.
-const STACK_POINTER_OFFSET: usize = offset_of!(Context, stack_pointer);
-
-/// Function with which a new context starts. Its arguments are the context that the switch has
-/// suspended, the request of the switch, and the new context.
-pub(super) type EntryFn = extern "C" fn(*const Context, *mut (), *const Context) -> !;
+pub(crate) use context::Context;
+use context::EntryFn;
 
 impl Context {
-    /// Creates the context of code that is running.
-    pub(crate) fn of_running() -> Self {
-        Self::with_stack_pointer(std::ptr::null_mut())
-    }
-
     /// Creates a context that starts with `entry`, on the stack that ends at `top`.
     ///
     /// # Safety
@@ -59,17 +36,6 @@ impl Context {
         // of 16, so that its address is aligned.
         unsafe { frame.cast::<processor::Frame>().write(processor::first_frame(entry)) };
         Self::with_stack_pointer(frame)
-    }
-
-    #[inline]
-    fn with_stack_pointer(stack_pointer: *mut u8) -> Self {
-        Self { link: ListLink::new(), stack_pointer: Cell::new(stack_pointer) }
-    }
-
-    /// Returns the lowest address of the suspended stack that is in use.
-    #[inline]
-    pub(super) fn stack_pointer(&self) -> *const u8 {
-        self.stack_pointer.get()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Switch between stacks on aarch64.
 
-use super::{Context, EntryFn, STACK_POINTER_OFFSET};
+use super::context::{Context, EntryFn, STACK_POINTER_OFFSET};
 
 /// Registers at the lower end of a suspended stack, from the lowest address on: X19, X29 (the frame
 /// pointer), the address to continue at, and X30 (the return address), which is of use only to a

@@ -1,6 +1,6 @@
 //! Switch between stacks on x86_64.
 
-use super::{Context, EntryFn, STACK_POINTER_OFFSET};
+use super::context::{Context, EntryFn, STACK_POINTER_OFFSET};
 
 /// Registers at the lower end of a suspended stack, from the lowest address on: the address to
 /// continue at, RBX and RBP. In a stack that has not started, a return address of zero follows.
