@@ -17,10 +17,11 @@
 //! deadline exactly, a slot is opened before its time, and the bound runs ahead of the clock; if many timers
 //! are started in between, [`WheelLevels::rewind`] takes the bound back.
 //!
-//! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met. The number of blocks
-//! is checked only when a block of entries is started, so that cancelling keeps no count: at a million timers the
-//! processor waits for memory, and the number of accesses that it can have in flight depends on how few instructions
-//! lie between them. [`WheelLevels::sweep`] then frees more than is started.
+//! A cancelled timer leaves its entry behind, which is then stale and is dropped when its slot is opened, or later if
+//! the slot was open already. The number of blocks is checked only when a block of entries is started, so that
+//! cancelling keeps no count: at a million timers the processor waits for memory, and the number of accesses that it
+//! can have in flight depends on how few instructions lie between them. [`WheelLevels::sweep`] then frees more than is
+//! started.
 
 mod entry;
 mod heap;
@@ -30,7 +31,7 @@ mod records;
 use crate::{Config, ConfigError, WheelFull};
 use entry::TimerEntry;
 use heap::EntryHeap;
-use levels::{SORTED_ENTRIES_MAX, WheelLevels};
+use levels::{SORTED_ENTRIES_MAX, WheelLevels, retain};
 pub use records::TimerId;
 use records::{EntryState, TimerRecords};
 use std::fmt;
@@ -44,8 +45,6 @@ const LATE_MIN: usize = 128;
 const AHEAD_PER_LATE: usize = 8;
 /// Number of sorted entries below which the wheel opens a further slot, if the slot is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
-/// Distance, in sorted entries, from the removed entry to the entry whose record is prefetched.
-const PREFETCH_DISTANCE: usize = 16;
 /// Slot index that stands for the heap [`Wheel::added_late`], which is no slot.
 const LATE_SLOT: usize = usize::MAX;
 /// Number of low bits of a sort key that contain the entry's index. The bits above contain the
@@ -496,13 +495,17 @@ impl<T> Wheel<T> {
             }
             self.ahead_count += self.levels.drain_first_slot(first, &mut self.unsorted);
             opened = true;
+            // Stale entries are not worth sorting. The records of all entries are read at once, and are in the cache
+            // when the timers are popped.
+            let records = &self.records;
+            let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
+            self.unsorted.truncate(kept_count);
             // Slots are opened in order, so that sorting each by itself sorts all.
             self.append_in_order(first.lowest_ns);
         }
         if !opened {
             return false;
         }
-        self.sorted.iter().take(PREFETCH_DISTANCE).for_each(|&entry| self.records.prefetch(entry));
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
     }
@@ -585,12 +588,7 @@ impl<T> Wheel<T> {
     /// Removes the first entry of `container`.
     fn remove_first(&mut self, container: Container) {
         match container {
-            Container::Sorted => {
-                if let Some(&entry) = self.sorted.get(self.sorted_at + PREFETCH_DISTANCE) {
-                    self.records.prefetch(entry);
-                }
-                self.sorted_at += 1;
-            }
+            Container::Sorted => self.sorted_at += 1,
             Container::AddedLate => drop(self.added_late.pop()),
         }
     }

@@ -1,4 +1,4 @@
-//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before it is due.
+//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before its slot is opened.
 
 use super::TimerId;
 

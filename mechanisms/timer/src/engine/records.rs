@@ -309,6 +309,15 @@ impl<T> TimerRecords<T> {
         }
     }
 
+    /// Returns `true` if the timer of `entry` is running. The entry may be stale all the same, as it is if the timer
+    /// was moved to an earlier deadline.
+    ///
+    /// Unlike [`entry_state`](Self::entry_state), it has no branch on the result.
+    #[inline]
+    pub(super) fn is_running(&self, entry: TimerEntry) -> bool {
+        self.records[entry.index() as usize].stamp & !HAS_EXTRA == entry.stamp()
+    }
+
     /// Returns the state of `entry` by the record of its timer.
     #[inline]
     pub(super) fn entry_state(&self, entry: TimerEntry) -> EntryState {
