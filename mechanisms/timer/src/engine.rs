@@ -27,6 +27,7 @@ mod entry;
 mod heap;
 mod levels;
 mod records;
+mod sort;
 
 use crate::{Config, ConfigError, WheelFull};
 use entry::TimerEntry;
@@ -34,6 +35,7 @@ use heap::EntryHeap;
 use levels::{SORTED_ENTRIES_MAX, WheelLevels, retain};
 pub use records::TimerId;
 use records::{EntryState, TimerRecords};
+use sort::sort_into;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -43,14 +45,10 @@ const LATE_MIN: usize = 128;
 /// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in [`Wheel::added_late`].
 /// The cost of moving them is thus spread over the timers in the heap.
 const AHEAD_PER_LATE: usize = 8;
-/// Number of sorted entries below which the wheel opens a further slot, if the slot is due.
+/// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
 const SORTED_ENTRIES_TARGET: usize = 96;
 /// Slot index that stands for the heap [`Wheel::added_late`], which is no slot.
 const LATE_SLOT: usize = usize::MAX;
-/// Number of low bits of a sort key that contain the entry's index. The bits above contain the
-/// deadline, relative to the beginning of the slot.
-const INDEX_BITS: u32 = 9;
-const _: () = assert!(SORTED_ENTRIES_MAX <= 1 << INDEX_BITS);
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
 /// Number of calls of [`WheelLevels::sweep`] after each new block while there are too many blocks. Of two calls, the
@@ -103,10 +101,8 @@ pub struct Wheel<T> {
     sorted: Vec<TimerEntry>,
     /// Index in `sorted` of the first entry that was not removed.
     sorted_at: usize,
-    /// Entries of the slot that is being opened, not sorted yet; otherwise empty.
+    /// Entries of the slots that are being opened, not sorted yet; otherwise unused.
     unsorted: Vec<TimerEntry>,
-    /// Sort keys of `unsorted`; otherwise empty.
-    sort_keys: Vec<u64>,
     /// Entries whose deadlines `levels` does not accept: those below
     /// [`WheelLevels::deadline_ns_min`] when added.
     added_late: EntryHeap,
@@ -148,13 +144,13 @@ impl<T> Wheel<T> {
     pub fn new(config: Config, now_ns: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let reserved = config.timers_reserved as usize;
+        let opened_reserved = reserved.min(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX);
         Ok(Self {
             records: TimerRecords::new(config.timers_max, config.timers_reserved),
             levels: WheelLevels::new(now_ns, reserved),
-            sorted: Vec::with_capacity(reserved.min(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX)),
+            sorted: Vec::with_capacity(opened_reserved),
             sorted_at: 0,
-            unsorted: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
-            sort_keys: Vec::with_capacity(reserved.min(SORTED_ENTRIES_MAX)),
+            unsorted: Vec::with_capacity(opened_reserved),
             added_late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
@@ -482,9 +478,8 @@ impl<T> Wheel<T> {
     fn open_due_slots(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
         self.newest_key = NO_KEY;
-        self.sorted.clear();
-        self.sorted_at = 0;
-        while self.sorted.len() < SORTED_ENTRIES_TARGET {
+        self.unsorted.clear();
+        while self.unsorted.len() < SORTED_ENTRIES_TARGET {
             let Some(first) = self.levels.first_slot() else { break };
             let limit_ns = if opened { limit_ns.min(self.now_ns) } else { limit_ns };
             if first.lowest_ns > limit_ns {
@@ -495,40 +490,18 @@ impl<T> Wheel<T> {
             }
             self.ahead_count += self.levels.drain_first_slot(first, &mut self.unsorted);
             opened = true;
-            // Stale entries are not worth sorting. The records of all entries are read at once, and are in the cache
-            // when the timers are popped.
-            let records = &self.records;
-            let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
-            self.unsorted.truncate(kept_count);
-            // Slots are opened in order, so that sorting each by itself sorts all.
-            self.append_in_order(first.lowest_ns);
         }
         if !opened {
             return false;
         }
+        // Stale entries are not worth sorting. The records of all entries are read at once, and are in the cache when
+        // the timers are popped.
+        let records = &self.records;
+        let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
+        sort_into(&mut self.sorted, &self.unsorted[..kept_count]);
+        self.sorted_at = 0;
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
-    }
-
-    /// Moves the entries of `unsorted` to `sorted`, in the order of their deadlines. No deadline is
-    /// below `lowest_ns`.
-    fn append_in_order(&mut self, lowest_ns: u64) {
-        let Self { sorted, unsorted, sort_keys, .. } = self;
-        let highest_ns = unsorted.iter().map(|entry| entry.deadline_ns).max().unwrap_or(lowest_ns);
-        if (highest_ns - lowest_ns).leading_zeros() >= INDEX_BITS {
-            // Integers are sorted without branches, in half of the time that entries take: suite timer/outstanding.
-            let keys = unsorted.iter().zip(0..);
-            sort_keys.extend(
-                keys.map(|(entry, index)| (entry.deadline_ns - lowest_ns) << INDEX_BITS | index),
-            );
-            sort_keys.sort_unstable();
-            let index_of = |key: u64| (key & ((1 << INDEX_BITS) - 1)) as usize;
-            sorted.extend(sort_keys.drain(..).map(|key| unsorted[index_of(key)]));
-            unsorted.clear();
-        } else {
-            unsorted.sort_unstable_by_key(|entry| entry.deadline_ns);
-            sorted.append(unsorted);
-        }
     }
 
     /// Adds an entry like [`add`](Self::add), but without recording its timer as the newest.
