@@ -369,6 +369,27 @@ impl<T> Wheel<T> {
     #[inline]
     pub fn pop_due(&mut self, now_ns: u64) -> Option<ExpiredTimer<T>> {
         self.now_ns = self.now_ns.max(now_ns);
+        if let Some(&entry) = self.sorted.get(self.sorted_at)
+            && self.added_late.first().is_none_or(|late| late.deadline_ns >= entry.deadline_ns)
+        {
+            let deadline_ns = entry.deadline_ns;
+            if deadline_ns > now_ns {
+                return None; // stale or not, it is the earliest entry
+            }
+            if self.records.entry_state(entry) == EntryState::Once {
+                self.sorted_at += 1;
+                let id = entry.id()?;
+                let payload = self.records.remove(id)?;
+                return Some(ExpiredTimer { id, deadline_ns, missed_count: 0, payload });
+            }
+        }
+        self.pop_due_slow(now_ns)
+    }
+
+    /// Slow path of [`pop_due`](Self::pop_due): a slot must be opened, or the earliest entry is in `added_late`, stale,
+    /// postponed, or of a periodic timer.
+    #[inline(never)]
+    fn pop_due_slow(&mut self, now_ns: u64) -> Option<ExpiredTimer<T>> {
         let Some(EarliestEntry { entry, container, state }) = self.find_earliest(now_ns) else {
             self.levels.advance(now_ns);
             return None;
