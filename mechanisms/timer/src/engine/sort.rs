@@ -25,7 +25,7 @@ pub(super) fn sort_into(sorted: &mut Vec<TimerEntry>, entries: &[TimerEntry]) {
     let (lowest_ns, highest_ns) = entries.iter().fold((u64::MAX, 0), |(lowest, highest), entry| {
         (entry.deadline_ns.min(lowest), entry.deadline_ns.max(highest))
     });
-    // More buckets than entries, so that most hold one entry or none.
+    // More buckets than entries, up to the maximum, so that most hold one entry or none.
     let bucket_bits = (entries.len().ilog2() + 1).min(BUCKET_BITS_MAX);
     let span_bits = u64::BITS - (highest_ns - lowest_ns).leading_zeros();
     let shift = span_bits.saturating_sub(bucket_bits);
