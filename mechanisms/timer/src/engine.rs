@@ -144,7 +144,12 @@ impl<T> Wheel<T> {
     pub fn new(config: Config, now_ns: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let reserved = config.timers_reserved as usize;
-        let opened_reserved = reserved.min(SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX);
+        // Opened slots may have more entries than timers run, as some are stale.
+        let opened_reserved = if reserved == 0 {
+            0
+        } else {
+            SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX
+        };
         Ok(Self {
             records: TimerRecords::new(config.timers_max, config.timers_reserved),
             levels: WheelLevels::new(now_ns, reserved),

@@ -89,6 +89,27 @@ fn reserved_memory_suffices_from_the_start() {
 }
 
 #[test]
+fn reserved_memory_suffices_for_more_entries_than_timers() {
+    let config = Config { timers_max: 2, timers_reserved: 2 };
+    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+    let before = raw::allocations_count();
+    // All deadlines are in one slot. The first of two cancelled timers leaves a stale entry, and
+    // so does each move to an earlier deadline.
+    for _ in 0..150 {
+        let first = wheel.start(1_100_000, ()).expect("room");
+        let second = wheel.start(1_100_000, ()).expect("room");
+        assert!(wheel.cancel(first).is_some() && wheel.cancel(second).is_some());
+    }
+    let moved = wheel.start(1_100_000, ()).expect("room");
+    for deadline_ns in (1_099_950..1_100_000).rev() {
+        assert!(wheel.reschedule(moved, deadline_ns));
+    }
+    assert_eq!(wheel.next_deadline_ns(), Some(1_099_950));
+    assert_eq!(wheel.expire(u64::MAX, usize::MAX, drop), 1);
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
 fn start_and_cancel_in_turn_does_not_allocate() {
     let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
     let id = wheel.start(1_000_000, 0).expect("room");
