@@ -88,6 +88,9 @@ pub(crate) struct HandoffTracker<'a> {
     deferred: Vec<MarkedEvent>,
     /// Time, in ticks, of an `Arrive` event that was recorded before its send.
     arrived: Option<u64>,
+    /// Round trip whose `Receive` event, the second element, was recorded before its `Reply` event: the caller was woken
+    /// before the reply's sender could record it.
+    unreplied: Option<(InFlightHandoff, MarkedEvent)>,
     pub unmatched: UnmatchedCounts,
 }
 
@@ -103,12 +106,22 @@ impl<'a> HandoffTracker<'a> {
             state: HandoffState::Unknown,
             deferred: Vec::with_capacity(REORDERING_MAX),
             arrived: None,
+            unreplied: None,
             unmatched: UnmatchedCounts::default(),
         }
     }
 
     /// Consumes the next event, and appends the hand-offs that it completes to `ended`.
     pub fn handle_event(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
+        if let Some((round_trip, received)) = self.unreplied
+            && event.thread != received.thread
+        {
+            self.unreplied = None;
+            if event.mark == HandoffMark::Reply {
+                return ended.extend(self.handle_late_reply(round_trip, event, received));
+            }
+            self.unmatched.mismatched += 1;
+        }
         match (self.state, event.mark) {
             (HandoffState::ReceivedEarly { by, .. }, _)
                 if event.thread != by && self.deferred.len() < REORDERING_MAX =>
@@ -190,6 +203,9 @@ impl<'a> HandoffTracker<'a> {
                     true if self.benchmark.can_receive(&in_flight, &event) => {
                         return in_flight.into_handoff(event, self.benchmark);
                     }
+                    true if self.benchmark.lacks_only_reply(&in_flight, &event) => {
+                        self.unreplied = Some((in_flight, event));
+                    }
                     true if self.benchmark.route == HandoffRoute::OneWay => {
                         self.unmatched.reacquired += 1
                     }
@@ -210,6 +226,22 @@ impl<'a> HandoffTracker<'a> {
             HandoffState::ReceivedEarly { .. } => {}
         }
         None
+    }
+
+    /// Handles the `Reply` event of a round trip that has been received. Returns the completed hand-off, if any.
+    fn handle_late_reply(
+        &mut self,
+        mut round_trip: InFlightHandoff,
+        reply: MarkedEvent,
+        received: MarkedEvent,
+    ) -> Option<Handoff> {
+        if !self.benchmark.is_same_object(&round_trip.sent, &reply) {
+            self.unmatched.mismatched += 1;
+            return None;
+        }
+        self.unmatched.received_early += 1;
+        round_trip.round_trip_ticks[2] = Some(reply.ticks);
+        round_trip.into_handoff(received, self.benchmark)
     }
 
     /// Resolves an early receive: `event` must be its send, otherwise the receive is mismatched.
@@ -257,6 +289,13 @@ impl InstrumentedBenchmark {
                     && in_flight.round_trip_ticks.iter().all(Option::is_some)
             }
         }
+    }
+
+    /// Returns `true` if the round trip `in_flight` lacks nothing but its `Reply` event at the event `received`.
+    fn lacks_only_reply(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
+        self.route == HandoffRoute::RoundTrip
+            && in_flight.sent.thread == received.thread
+            && matches!(in_flight.round_trip_ticks, [Some(_), Some(_), None])
     }
 
     /// Returns `true` if both events refer to the same object. Always `true` across processes,
@@ -404,6 +443,30 @@ mod tests {
         assert_eq!(handoffs.len(), 1);
         assert_eq!(handoffs[0].stages_ticks, [20, 0, 50, 10, 20, 60]);
         assert_eq!((unmatched.mismatched, unmatched.without_start), (1, 1));
+    }
+
+    #[test]
+    fn reply_recorded_after_its_receive_completes_the_round_trip() {
+        let events = [
+            event(Receive, 100, 1, 7),
+            event(Send, 120, 1, 7),
+            event(Arrive, 170, 2, 7),
+            event(Process, 180, 2, 7),
+            // The sender of the reply wakes the caller, which runs first.
+            event(Receive, 200, 1, 7),
+            event(Send, 210, 1, 7),
+            event(Reply, 220, 2, 7),
+            event(Arrive, 230, 2, 7),
+            event(Process, 240, 2, 7),
+            event(Receive, 260, 1, 7),
+            // The reply of the second round trip is lost.
+            event(Send, 280, 1, 7),
+            event(Arrive, 290, 2, 7),
+        ];
+        let (handoffs, unmatched) = follow("sched/round-trip", &events);
+        assert_eq!(handoffs.len(), 1);
+        assert_eq!(handoffs[0].stages_ticks, [20, 0, 50, 10, 20, 0]);
+        assert_eq!((unmatched.received_early, unmatched.mismatched), (1, 1));
     }
 
     #[test]

@@ -105,8 +105,8 @@ pub struct UnmatchedCounts {
     /// hand-off in a batch.
     #[serde(rename = "begun_anew")]
     pub without_start: u64,
-    /// Number of hand-offs whose arrival was recorded before the sender's event. They are included;
-    /// the stage ends at the arrival.
+    /// Number of hand-offs that were received before their send or reply was recorded. They are
+    /// included; the stage ends at the receive.
     #[serde(rename = "overtaken")]
     pub received_early: u64,
     /// Number of events lost by the recording.

@@ -141,7 +141,7 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     for (count, problem) in [
         (unmatched.without_start, "left out because the harness read the clock within them"),
         (unmatched.reacquired, "left out because the sender itself received the work"),
-        (unmatched.received_early, "received before their send by the time stamps"),
+        (unmatched.received_early, "received before an event of their sender by the time stamps"),
         (unmatched.lost, "events lost"),
     ] {
         if count > 0 {

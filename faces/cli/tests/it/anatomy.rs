@@ -67,7 +67,12 @@ fn round_trips_and_single_thread_hand_offs_have_anatomies() {
         assert_eq!(found, names);
         assert!(anatomy.stages.iter().all(|stage| stage.passed > 0.9), "{:?}", anatomy.stages);
         let left_out = anatomy.unmatched.mismatched + anatomy.unmatched.reacquired;
-        assert!(left_out * 20 <= anatomy.handoffs_count, "{spec}: {:?}", anatomy.unmatched);
+        assert!(
+            left_out * 20 <= anatomy.handoffs_count,
+            "{spec}: {} hand-offs, {:?}",
+            anatomy.handoffs_count,
+            anatomy.unmatched
+        );
     }
 }
 
