@@ -287,7 +287,14 @@ impl Samples {
             self.next_pace_check_ticks = if self.measured { 0 } else { u64::MAX };
         }
         self.began_ticks = clock::ticks();
-        self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
+        self.restart_round_time();
+    }
+
+    /// Restarts the time of the round. Called after preparations of
+    /// [`Handover::play`](crate::Handover::play) that may take longer than a round: handshakes, the
+    /// start of many participants. The round's resource usage still includes them.
+    pub fn restart_round_time(&mut self) {
+        self.deadline_ticks = clock::ticks() + clock::ticks_from_ns(self.timing.round_ns);
     }
 
     /// Ends the participant's round and returns its measurements.
@@ -722,6 +729,18 @@ mod tests {
             turns += 1;
         }
         assert_eq!(turns, 300);
+    }
+
+    #[test]
+    fn preparations_before_a_restart_take_no_time_of_the_round() {
+        let timing = Timing { round_ns: 1_000_000_000, ..Timing::default() };
+        let mut samples = Samples::new(timing, 1, true, None);
+        samples.start();
+        // As if the preparations had taken the whole time.
+        samples.deadline_ticks = clock::ticks();
+        assert!(!samples.is_running());
+        samples.restart_round_time();
+        assert!(samples.is_running());
     }
 
     #[test]

@@ -32,6 +32,8 @@ args! {
 
 /// Minimum number of messages in a batch if several messages are in flight.
 const BATCH_MESSAGES: u64 = 1024;
+/// Number of batches that are echoed before the first one is timed.
+const WARM_UP_BATCHES: u64 = 2;
 /// Index of the part with the time per message at the client.
 const MESSAGE_PART: usize = 0;
 /// Index of the part with the server's CPU time for a message.
@@ -301,12 +303,15 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     fn play(&mut self, out: &mut Samples) -> Result<(), Fault> {
         let in_flight_count = self.sent_count - self.echoed_count;
         let batch = if in_flight_count > 1 { BATCH_MESSAGES.max(in_flight_count) } else { 1 };
+        // The buffers of both sides reach their size, and both threads their pace.
+        self.receive_until(self.echoed_count + WARM_UP_BATCHES * batch, true)?;
+        // Handshakes take longer than a round.
+        out.restart_round_time();
         loop {
             let goal = self.echoed_count + batch;
             let began = clock::ticks();
             self.receive_until(goal, true)?;
             out.record_batch(MESSAGE_PART, clock::ticks().saturating_sub(began), batch);
-            // At least once: handshakes may have taken the round's time.
             if !out.is_running() {
                 return Ok(());
             }

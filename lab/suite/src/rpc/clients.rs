@@ -136,6 +136,8 @@ impl RpcClients {
         counts.stop_at.store(counts.served_count.load(Ordering::Relaxed), Ordering::Relaxed);
         // Clients that have just connected get into a steady state first.
         serve();
+        // Many clients take longer to connect than a round.
+        out.restart_round_time();
         let before = self.requests_by_client(counts);
         let all_began = clock::ticks();
         loop {
