@@ -145,11 +145,8 @@ impl<T> Wheel<T> {
         config.validate()?;
         let reserved = config.timers_reserved as usize;
         // Opened slots may have more entries than timers run, as some are stale.
-        let opened_reserved = if reserved == 0 {
-            0
-        } else {
-            SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX
-        };
+        let opened_reserved =
+            if reserved == 0 { 0 } else { SORTED_ENTRIES_TARGET + SORTED_ENTRIES_MAX };
         Ok(Self {
             records: TimerRecords::new(config.timers_max, config.timers_reserved),
             levels: WheelLevels::new(now_ns, reserved),
