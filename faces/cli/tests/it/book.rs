@@ -59,7 +59,7 @@ page_tests! {
 enum Programs {
     /// The tested `handover`, and the stand-in for cargo. Commands in `sh` blocks are not run.
     Tested,
-    /// What the pages themselves build and install from a clone of the repository.
+    /// Programs that the pages themselves build and install from a clone of the repository.
     Installed,
 }
 
