@@ -35,7 +35,7 @@ pub struct ArbiterConfig {
     /// before the scheduler receives more. Smaller: less delay; greater, up to some 32: fewer cache
     /// misses per packet. Without a limited rate and without stamps for each packet, released
     /// packets are returned in groups: from 8 on, of at least eight while there are packets to
-    /// read. Below 8, an only client's packets without stamps are read and returned up to eight at
+    /// read. Below 8, a single client's packets without stamps are read and returned up to eight at
     /// a time, and the scheduler still receives and releases this many in turn.
     pub batch_max: u32,
     /// Granularity of the packets' time stamps.

@@ -89,7 +89,7 @@ pub(super) struct Sweeper<S, const IN_WORDS: usize, const OUT_WORDS: usize> {
     batch_max: usize,
     /// Maximum number of packets without stamps that are read together while there is one client: a
     /// multiple of `batch_max`, up to [`RETURNS_MIN`]. 0 with a rate limit or larger batches.
-    only_client_read_max: usize,
+    single_client_read_max: usize,
     interval_ns: u64,
     /// Progress of draining: number of waiting packets, and time in ns of its last change. The
     /// packets wait for a free slot in the mailbox to their client.
@@ -142,7 +142,7 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             // ArbiterConfig::validate() has refused rates that the clock cannot represent.
             link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
             batch_max,
-            only_client_read_max: if config.bandwidth_bps.is_some() {
+            single_client_read_max: if config.bandwidth_bps.is_some() {
                 0
             } else {
                 RETURNS_MIN / batch_max * batch_max
@@ -196,10 +196,10 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             }
             self.may_have_more = false;
             let shares_reads =
-                !Self::HAS_STAMPS && self.only_client_read_max > 0 && self.present.len() == 1;
+                !Self::HAS_STAMPS && self.single_client_read_max > 0 && self.present.len() == 1;
             let found = match RUNS {
                 true => self.sweep_runs(&mut runs),
-                false if shares_reads => self.sweep_only_client(&mut runs),
+                false if shares_reads => self.sweep_single_client(&mut runs),
                 false => self.read_packets() + self.release_packets(),
             };
             self.sweeps += 1;

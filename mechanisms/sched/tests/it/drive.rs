@@ -586,7 +586,7 @@ fn arbiter_with_a_long_interval_marks_all_packets() {
 
 #[test]
 fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
-    // From a batch of eight on, packets are read in runs. Smaller batches of an only client share a run.
+    // From a batch of eight on, packets are read in runs. Smaller batches of a single client share a run.
     for batch_max in [1, 3, 5, 8] {
         let hour = Duration::from_secs(3600);
         let config = ArbiterConfig { interval: hour, batch_max, ..config(Stamping::None) };
@@ -638,7 +638,7 @@ fn all_slots_are_free_during_the_interval_after_less_than_a_batch_was_read() {
 }
 
 #[test]
-fn scheduler_has_one_batch_at_a_time_although_an_only_client_has_more() {
+fn scheduler_has_one_batch_at_a_time_although_a_single_client_has_more() {
     for (batch_max, tags) in [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [1, 0, 3, 2, 5, 4, 7, 6])] {
         let config = ArbiterConfig { batch_max, ..config(Stamping::None) };
         let mut scheduler = scheduler(Algorithm::Prio, 1, FLOW);

@@ -14,7 +14,7 @@ const RUN_MAX: usize = 32;
 
 /// Minimum number of released packets to return to their clients while there is other work. It is a
 /// cache line of slots. With fewer, a client that polls would fetch the line while the arbiter is
-/// filling it. For the same reason, smaller batches of an only client are read and returned together,
+/// filling it. For the same reason, smaller batches of a single client are read and returned together,
 /// up to this number of packets.
 pub(super) const RETURNS_MIN: usize = 8;
 
@@ -133,14 +133,14 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
     }
 
     /// Does the work of several sweeps in a row while there is one client, with one access to its
-    /// mailboxes: reads up to `only_client_read_max` packets, passes them to the scheduler in
+    /// mailboxes: reads up to `single_client_read_max` packets, passes them to the scheduler in
     /// batches, releases up to a batch after each, and returns all that were released. Returns the
     /// number of packets read and released.
     ///
     /// The order of packets is that of the single sweeps, which read the same cache line again and
     /// again while the client writes into it.
     #[inline(never)]
-    pub(super) fn sweep_only_client(
+    pub(super) fn sweep_single_client(
         &mut self,
         runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>,
     ) -> usize {
@@ -149,8 +149,8 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
         let number = port.ledger.client;
         let mut read = 0;
         if port.flush_spill() {
-            while read < self.only_client_read_max {
-                let count = port.inbox.pop_all(&mut runs.read[read..self.only_client_read_max]);
+            while read < self.single_client_read_max {
+                let count = port.inbox.pop_all(&mut runs.read[read..self.single_client_read_max]);
                 read += count;
                 // Before an interval, the mailbox is read until it is found empty, since only then
                 // the client learns that all slots are free.
@@ -188,7 +188,7 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             probe!("sched.scheduled", number, read);
         }
         self.is_holding_back = released < release_max && !self.scheduler.is_empty();
-        self.may_have_more |= read == self.only_client_read_max || released == release_max;
+        self.may_have_more |= read == self.single_client_read_max || released == release_max;
         runs.pending_count = released;
         self.deliver_out_of_line(runs);
         if !self.replaced.is_empty() {
