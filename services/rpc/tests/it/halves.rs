@@ -167,6 +167,26 @@ fn transfer_times_out_if_the_peer_does_not_copy_its_half() {
 }
 
 #[test]
+fn half_of_a_failed_transfer_is_cancelled_at_the_peer() {
+    let memory = BulkMemory::shared(BYTES).unwrap();
+    let (mut owner, mut mover, peer) = meet("sm://", memory, Rights::Read);
+    let ours = BulkMemory::shared(BYTES).unwrap();
+    let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+    // Attaches the memory while the owner serves. From here on, this thread drives both.
+    mover.pull(peer, &owner.handle, &ours, BulkPart::new(8)).unwrap();
+    let mut owner_side = owner.end();
+    let part = BulkPart::new(BYTES as u64).halved(&handle).timeout(Duration::from_nanos(1));
+    let transfer = mover.start_pull(peer, &owner.handle, &ours, part).unwrap();
+    assert_eq!(mover.test_transfer(transfer), Some(Err(BulkError::Deadline)));
+    let call = mover.start::<_, ()>(peer, Method::new("noop"), &()).unwrap();
+    while mover.test(call).is_none() {
+        owner_side.progress(Duration::ZERO);
+    }
+    while owner_side.progress(Duration::from_millis(10)) {}
+    assert_eq!(owner_side.bulk_stats().mapped_bytes, 0);
+}
+
+#[test]
 fn peer_that_disconnects_before_copying_its_half_is_an_error() {
     let (mut owner, mut mover, peer) =
         meet("sm://", BulkMemory::shared(BYTES).unwrap(), Rights::Read);

@@ -265,8 +265,13 @@ impl BulkExchange<'_> {
     }
 
     /// Stores the result of a transfer. If a peer has asked for the transfer, also sends it the
-    /// result.
+    /// result. If the transfer has failed while the peer copies its half, cancels that half.
     pub(super) fn finish_transfer(&mut self, id: Transfer, result: Result<(), BulkError>) {
+        let halved = self.tables.transfers.get_active(id).filter(|it| it.is_peer_copying);
+        let copying_peer = halved.map(|it| it.peer);
+        if let (Some(peer), Err(_)) = (copying_peer, &result) {
+            self.send_bulk_message(peer, &BulkMessage::Cancel { transfer: id.word() });
+        }
         self.tables.transfers.finish(id, result);
         self.send_help_result(id);
     }
