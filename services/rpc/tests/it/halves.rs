@@ -108,6 +108,41 @@ fn transfer_that_cannot_be_halved_is_copied_by_one_peer() {
 }
 
 #[test]
+fn half_that_the_peer_refuses_as_full_is_copied_by_this_side() {
+    const EACH_BYTES: usize = 1 << 17;
+    let memory = filled(BulkMemory::shared(BYTES).unwrap(), 1);
+    let (mut owner, mut mover, peer) = meet("sm://", memory, Rights::Read);
+    let ours = BulkMemory::shared(BYTES).unwrap();
+    let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+    // Attaches the memory while the owner serves. From here on, this thread drives both.
+    mover.pull(peer, &owner.handle, &ours, BulkPart::new(8)).unwrap();
+    let mut owner_side = owner.end();
+    let mut transfers: Vec<_> = (0..20u64)
+        .map(|at| {
+            let offset = at * EACH_BYTES as u64;
+            let part = BulkPart::new(EACH_BYTES as u64).offsets(offset, offset).halved(&handle);
+            mover.start_pull(peer, &owner.handle, &ours, part).unwrap()
+        })
+        .collect();
+    // The owner attaches the mover's memory first, and lets 16 halves wait for it.
+    while owner_side.bulk_stats().refused_count < 4 {
+        owner_side.progress(Duration::ZERO);
+    }
+    while !transfers.is_empty() {
+        owner_side.progress(Duration::ZERO);
+        transfers.retain(|&transfer| match mover.test_transfer(transfer) {
+            Some(result) => {
+                assert_eq!(result, Ok(()));
+                false
+            }
+            None => true,
+        });
+    }
+    assert!(ours.to_vec()[..20 * EACH_BYTES] == pattern(1)[..20 * EACH_BYTES]);
+    assert_eq!(owner_side.bulk_stats().mapped_bytes, 16 * EACH_BYTES as u64 / 2);
+}
+
+#[test]
 fn handle_of_other_memory_or_without_the_right_is_refused() {
     let shared = || BulkMemory::shared(BYTES).unwrap();
     let (mut owner, mut mover, peer) = meet("sm://", shared(), Rights::ReadWrite);

@@ -455,8 +455,11 @@ impl BulkExchange<'_> {
             }
             BulkMessage::Done { transfer } => return self.handle_done(peer, transfer),
             BulkMessage::Refused { transfer, why } => {
-                self.stop_data(peer, transfer, transfer | PUSH_NUMBER_BIT);
                 let id = Transfer::from_word(transfer);
+                if why == BulkRefusal::Full && self.take_over_peer_half(peer, id) {
+                    return Ok(());
+                }
+                self.stop_data(peer, transfer, transfer | PUSH_NUMBER_BIT);
                 if self.tables.transfers.get_active(id).is_some_and(|it| it.peer == peer) {
                     self.finish_transfer(id, Err(why.into()));
                 }

@@ -80,6 +80,24 @@ impl BulkExchange<'_> {
         }
     }
 
+    /// Takes over the peer's half, which the peer has refused because it has no space for it.
+    /// Returns `false` if no half of the peer was refused, or if the refusal may be that of the
+    /// local half, which goes in messages.
+    pub(super) fn take_over_peer_half(&mut self, peer: PeerKey, id: Transfer) -> bool {
+        let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return false };
+        let is_copied = matches!(transfer.stage, TransferStage::Copying(_));
+        let is_awaited = matches!(transfer.stage, TransferStage::AwaitingPeerHalf);
+        if transfer.peer != peer || !transfer.is_peer_copying || !(is_copied || is_awaited) {
+            return false;
+        }
+        if is_awaited {
+            transfer.stage = TransferStage::Copying(transfer.own_bytes);
+            self.tables.copying.push_back(id);
+        }
+        (transfer.own_bytes, transfer.is_peer_copying) = (transfer.bytes, false);
+        true
+    }
+
     /// Handles a peer's request to copy one half of its transfer here, and starts the copy.
     pub(super) fn start_helping_peer(
         &mut self,
