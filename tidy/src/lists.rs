@@ -61,6 +61,7 @@ const RAW: &[Exemption] = &[
     exemption("mechanisms/probe/tests/process/raw.rs", "fork, and a file size limit"),
     exemption("mechanisms/ring/src/raw/", "slots that one thread writes and another reads"),
     exemption("services/rpc/src/raw/", "memory shared by two processes"),
+    exemption("services/rpc/tests/raw/", "a filter of system calls"),
 ];
 
 /// Entries of [`ExceptionLists::long_files`].

@@ -5,7 +5,7 @@
 //!  shared memory:  Attach ───────────────▶  looks up the handle, its key and its rights
 //!                  maps it    ◀──────────── Attached, and the files
 //!                  copies, as often as it likes, until Detach
-//!                  Help   ───────────────▶  copies a piece itself, the requester's memory mapped likewise
+//!                  Help   ───────────────▶  copies a piece itself, the requester's memory attached likewise
 //!                             ◀──────────── Done
 //!  UCX:            Attach ───────────────▶  looks up the handle, its key and its rights
 //!                  gets, puts ◀──────────── AttachedRemote, as often as it likes, until Detach

@@ -1,8 +1,11 @@
 //! Tests of transfers in halves, of which each side copies one.
 
+#[path = "../raw/deny.rs"]
+mod deny;
+
 use handover_rpc::{
-    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkRefusal, Calling, Config, Endpoint,
-    Method, Peer, Rights, Stopper,
+    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkRefusal, BulkStats, Calling, Config,
+    Endpoint, Method, Peer, Rights, Stopper,
 };
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,8 +36,26 @@ fn filled(memory: BulkMemory, side: u8) -> BulkMemory {
     memory
 }
 
+/// Allocates memory that the peer must let the kernel copy if `is_plain`, and can map otherwise.
+fn allocate(is_plain: bool) -> BulkMemory {
+    match is_plain {
+        true => BulkMemory::plain(vec![0; BYTES]),
+        false => BulkMemory::shared(BYTES).unwrap(),
+    }
+}
+
 fn meet(address: &str, memory: BulkMemory, rights: Rights) -> (Owner, Endpoint, Peer) {
-    let mut owner = Endpoint::new(Config::default()).unwrap();
+    meet_configured([Config::default(), Config::default()], address, memory, rights)
+}
+
+/// Starts an owner with the first configuration, and connects an endpoint with the second one.
+fn meet_configured(
+    [owner, mover]: [Config; 2],
+    address: &str,
+    memory: BulkMemory,
+    rights: Rights,
+) -> (Owner, Endpoint, Peer) {
+    let mut owner = Endpoint::new(owner).unwrap();
     let address = owner.listen(&address.parse().unwrap()).unwrap();
     let handle = owner.register_memory(&memory, rights).unwrap();
     owner.register("noop", 0, |_, ()| Ok(())).unwrap();
@@ -43,27 +64,58 @@ fn meet(address: &str, memory: BulkMemory, rights: Rights) -> (Owner, Endpoint, 
         owner.serve();
         owner
     });
-    let mut mover = Endpoint::new(Config::default()).unwrap();
+    let mut mover = Endpoint::new(mover).unwrap();
     let peer = mover.connect(&address).unwrap();
     (Owner { memory, handle, stopper, thread: Some(thread) }, mover, peer)
 }
 
-#[test]
-fn each_peer_copies_a_half_and_all_bytes_arrive() {
-    let shared = || BulkMemory::shared(BYTES).unwrap();
-    let (mut owner, mut mover, peer) = meet("sm://", filled(shared(), 1), Rights::ReadWrite);
-    let ours = filled(shared(), 2);
-    let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
-    // A length and offsets that are not multiples of a page; then the whole memory.
-    let part = BulkPart::new(3_000_001).offsets(77, 5).halved(&handle);
-    mover.pull(peer, &owner.handle, &ours, part).unwrap();
-    let mut expected = pattern(2);
-    expected[5..5 + 3_000_001].copy_from_slice(&pattern(1)[77..77 + 3_000_001]);
-    assert!(ours.to_vec() == expected);
-    let all = BulkPart::new(BYTES as u64).halved(&handle);
-    mover.push(peer, &owner.handle, &ours, all).unwrap();
-    assert!(owner.memory.to_vec() == expected);
+fn without_process_vm() -> Config {
+    Config { bulk_uses_process_vm: false, ..Config::default() }
+}
 
+/// Length and offsets of a part; none of them is a multiple of a page.
+const PART_BYTES: usize = 3_000_001;
+const THEIRS: usize = 77;
+const OURS: usize = 5;
+
+fn part(handle: &BulkHandle) -> BulkPart {
+    BulkPart::new(PART_BYTES as u64).offsets(THEIRS as u64, OURS as u64).halved(handle)
+}
+
+/// Returns the mover's memory after a pull of that part.
+fn pulled() -> Vec<u8> {
+    let mut bytes = pattern(2);
+    bytes[OURS..OURS + PART_BYTES].copy_from_slice(&pattern(1)[THEIRS..THEIRS + PART_BYTES]);
+    bytes
+}
+
+/// Pulls a part and pushes the whole memory, in halves. Checks that all bytes have arrived, and
+/// returns their number.
+fn pull_and_push(
+    (owner, mover, peer): (&Owner, &mut Endpoint, Peer),
+    ours: &BulkMemory,
+    handle: &BulkHandle,
+) -> u64 {
+    mover.pull(peer, &owner.handle, ours, part(handle)).unwrap();
+    assert!(ours.to_vec() == pulled());
+    let all = BulkPart::new(BYTES as u64).halved(handle);
+    mover.push(peer, &owner.handle, ours, all).unwrap();
+    assert!(owner.memory.to_vec() == pulled());
+    (PART_BYTES + BYTES) as u64
+}
+
+/// Checks that the two numbers are the halves of `bytes`, except for a few pages.
+fn assert_are_halves(one: u64, other: u64, bytes: u64) {
+    assert_eq!(one + other, bytes);
+    assert!(one.abs_diff(other) < bytes / 50, "halves: {one} and {other}");
+}
+
+fn each_peer_copies_a_half(owner_is_plain: bool, mover_is_plain: bool) {
+    let memory = filled(allocate(owner_is_plain), 1);
+    let (mut owner, mut mover, peer) = meet("sm://", memory, Rights::ReadWrite);
+    let ours = filled(allocate(mover_is_plain), 2);
+    let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
+    let moved = pull_and_push((&owner, &mut mover, peer), &ours, &handle);
     let many: Vec<_> = (0..4u64)
         .map(|at| {
             let part = BulkPart::new(1 << 20).offsets(at << 20, at << 20).halved(&handle);
@@ -73,46 +125,89 @@ fn each_peer_copies_a_half_and_all_bytes_arrive() {
     for transfer in many {
         assert_eq!(mover.wait_transfer(transfer), Ok(()));
     }
-    let owner_side = owner.end();
-    let mut owner_side = owner_side;
-    let (its, own) = (owner_side.bulk_stats().mapped_bytes, mover.bulk_stats().mapped_bytes);
-    let moved = 3_000_001 + BYTES as u64 + (4 << 20);
-    assert_eq!(its + own, moved);
-    assert!(its.abs_diff(own) < moved / 50, "halves: {its} and {own}");
+    // Otherwise each endpoint would wait for the other one to release its memory.
+    mover.disconnect(peer);
+    let copied = |stats: BulkStats, is_plain| match is_plain {
+        true => stats.process_bytes,
+        false => stats.mapped_bytes,
+    };
+    let own = copied(mover.bulk_stats(), owner_is_plain);
+    let its = copied(owner.end().bulk_stats(), mover_is_plain);
+    assert_are_halves(own, its, moved + (4 << 20));
 }
 
 #[test]
-fn transfer_that_cannot_be_halved_is_copied_by_one_peer() {
-    for (address, memory) in [
-        ("sm://", BulkMemory::plain(vec![0; BYTES])),
-        ("tcp://127.0.0.1:0", BulkMemory::shared(BYTES).unwrap()),
-        ("uds://", BulkMemory::plain(vec![0; BYTES])),
-    ] {
-        let (mut owner, mut mover, peer) = meet(address, filled(memory, 1), Rights::Read);
-        let ours = BulkMemory::shared(BYTES).unwrap();
-        let handle = mover.register_memory(&ours, Rights::Write).unwrap();
-        let part = BulkPart::new(BYTES as u64).halved(&handle);
-        mover.pull(peer, &owner.handle, &ours, part).unwrap();
-        assert!(ours.to_vec() == pattern(1), "{address}");
-        assert_eq!(owner.end().bulk_stats().mapped_bytes, 0);
+fn each_peer_copies_a_half_and_all_bytes_arrive() {
+    each_peer_copies_a_half(false, false);
+}
+
+#[test]
+fn each_peer_copies_a_half_of_plain_memory() {
+    for (owner_is_plain, mover_is_plain) in [(true, true), (true, false), (false, true)] {
+        each_peer_copies_a_half(owner_is_plain, mover_is_plain);
     }
-    // This side's memory cannot be mapped: the peer copies its half through the kernel or by messages.
-    let shared = filled(BulkMemory::shared(BYTES).unwrap(), 1);
-    let (mut owner, mut mover, peer) = meet("sm://", shared, Rights::Read);
-    let ours = BulkMemory::plain(vec![0; BYTES]);
-    let handle = mover.register_memory(&ours, Rights::Write).unwrap();
-    let part = BulkPart::new(BYTES as u64).halved(&handle);
-    mover.pull(peer, &owner.handle, &ours, part).unwrap();
-    assert!(ours.to_vec() == pattern(1));
-    assert!(owner.end().bulk_stats().process_bytes > 0);
+}
+
+#[test]
+fn peer_that_cannot_access_the_memory_sends_its_half_in_messages() {
+    let configs = [without_process_vm(), Config::default()];
+    let memory = filled(allocate(true), 1);
+    let (mut owner, mut mover, peer) = meet_configured(configs, "sm://", memory, Rights::ReadWrite);
+    let ours = filled(allocate(true), 2);
+    let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
+    let moved = pull_and_push((&owner, &mut mover, peer), &ours, &handle);
+    mover.disconnect(peer);
+    let (own, its) = (mover.bulk_stats(), owner.end().bulk_stats());
+    assert_are_halves(own.process_bytes, own.message_bytes, moved);
+    assert_eq!((its.process_bytes, its.message_bytes), (0, own.message_bytes));
+}
+
+#[test]
+fn own_half_goes_in_messages_if_the_kernel_revokes_the_access() {
+    for pushes in [false, true] {
+        // In a thread of its own, which keeps the filter until its end.
+        let moving = std::thread::spawn(move || {
+            let memory = filled(allocate(true), 1);
+            let (mut owner, mut mover, peer) = meet("sm://", memory, Rights::ReadWrite);
+            let ours = filled(allocate(true), 2);
+            let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
+            // Attaches the memory, and changes nothing.
+            mover.push(peer, &owner.handle, &filled(allocate(true), 1), BulkPart::new(8)).unwrap();
+            deny::process_copies().unwrap();
+            // The access is denied to the first transfer; the second one is under way.
+            let last = BulkPart::new(1 << 20).offsets(4 << 20, 4 << 20).halved(&handle);
+            let transfers = [part(&handle), last].map(|part| match pushes {
+                true => mover.start_push(peer, &owner.handle, &ours, part).unwrap(),
+                false => mover.start_pull(peer, &owner.handle, &ours, part).unwrap(),
+            });
+            for transfer in transfers {
+                assert_eq!(mover.wait_transfer(transfer), Ok(()));
+            }
+            let (from, from_at, to, to_at, memory) = match pushes {
+                true => (pattern(2), OURS, pattern(1), THEIRS, &owner.memory),
+                false => (pattern(1), THEIRS, pattern(2), OURS, &ours),
+            };
+            let mut expected = to;
+            expected[to_at..to_at + PART_BYTES]
+                .copy_from_slice(&from[from_at..from_at + PART_BYTES]);
+            expected[4 << 20..].copy_from_slice(&from[4 << 20..]);
+            assert!(memory.to_vec() == expected);
+            mover.disconnect(peer);
+            let (own, its) = (mover.bulk_stats(), owner.end().bulk_stats());
+            assert_eq!((own.process_bytes, own.denied_count), (8, 1));
+            let moved = PART_BYTES as u64 + (1 << 20);
+            assert_are_halves(own.message_bytes, its.process_bytes, moved);
+        });
+        moving.join().unwrap();
+    }
 }
 
 #[test]
 fn half_that_the_peer_refuses_as_full_is_copied_by_this_side() {
     const EACH_BYTES: usize = 1 << 17;
-    let memory = filled(BulkMemory::shared(BYTES).unwrap(), 1);
+    let memory = filled(allocate(false), 1);
     let (mut owner, mut mover, peer) = meet("sm://", memory, Rights::Read);
-    let ours = BulkMemory::shared(BYTES).unwrap();
+    let ours = allocate(false);
     let handle = mover.register_memory(&ours, Rights::Write).unwrap();
     // Attaches the memory while the owner serves. From here on, this thread drives both.
     mover.pull(peer, &owner.handle, &ours, BulkPart::new(8)).unwrap();
@@ -140,6 +235,22 @@ fn half_that_the_peer_refuses_as_full_is_copied_by_this_side() {
     }
     assert!(ours.to_vec()[..20 * EACH_BYTES] == pattern(1)[..20 * EACH_BYTES]);
     assert_eq!(owner_side.bulk_stats().mapped_bytes, 16 * EACH_BYTES as u64 / 2);
+}
+
+#[test]
+fn transfer_that_cannot_be_halved_is_copied_by_one_peer() {
+    for (address, is_plain) in [("sm://", true), ("tcp://127.0.0.1:0", false), ("uds://", true)] {
+        let configs = [Config::default(), without_process_vm()];
+        let memory = filled(allocate(is_plain), 1);
+        let (mut owner, mut mover, peer) = meet_configured(configs, address, memory, Rights::Read);
+        let ours = allocate(false);
+        let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+        let part = BulkPart::new(BYTES as u64).halved(&handle);
+        mover.pull(peer, &owner.handle, &ours, part).unwrap();
+        assert!(ours.to_vec() == pattern(1), "{address}");
+        let stats = owner.end().bulk_stats();
+        assert_eq!((stats.mapped_bytes, stats.process_bytes), (0, 0), "{address}");
+    }
 }
 
 #[test]

@@ -180,12 +180,9 @@ impl BulkExchange<'_> {
             Some(Attachment::Attached(remote)) if remote.handle != handle => {
                 self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
             }
-            Some(Attachment::Attached(remote)) => {
-                let is_mapped = remote.is_mapped;
+            Some(Attachment::Attached(_)) => {
                 self.set_transfer_stage(id, TransferStage::Copying(0));
-                if is_mapped {
-                    self.request_peer_half(id);
-                }
+                self.request_peer_half(id);
                 self.tables.copying.push_back(id);
             }
             Some(Attachment::Remote(keys)) if keys.handle == handle => {
@@ -229,11 +226,13 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Restarts a transfer from its beginning with messages, even if a part of it was copied.
+    /// Restarts a transfer from its beginning with messages, even if a part of it was copied. The
+    /// peer's half is not restarted.
     fn restart_with_messages(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         transfer.stage = TransferStage::Messages;
-        let ActiveTransfer { peer, direction, handle, theirs: offset, ours, bytes, .. } = *transfer;
+        let ActiveTransfer { peer, direction, handle, theirs: offset, ours, .. } = *transfer;
+        let bytes = transfer.own_bytes;
         let (memory, transfer) = (transfer.memory.clone(), id.word());
         match direction {
             Pull => {
@@ -622,6 +621,8 @@ impl BulkExchange<'_> {
             return Ok(()); // Cancelled meanwhile.
         };
         if transfer.is_peer_copying {
+            // If the local half is pushed in messages, there is a second `Done`, and either may be
+            // that of the peer's half. The transfer is complete after both.
             self.finish_peer_half(id);
             return Ok(());
         }
@@ -668,7 +669,7 @@ impl BulkExchange<'_> {
         if self.tables.incoming_mut(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
             self.tables.stop_receiving(peer, header.call);
             match header.call & PUSH_NUMBER_BIT {
-                0 => self.finish_transfer(Transfer::from_word(header.call), Ok(())),
+                0 => self.finish_own_half(Transfer::from_word(header.call)),
                 _ => self.queue_message(
                     peer,
                     &BulkMessage::Done { transfer: header.call & !PUSH_NUMBER_BIT },
@@ -701,7 +702,9 @@ impl BulkExchange<'_> {
         }
         let here = self.tables.attachments.get(peer, handle.id);
         let Some(Attachment::Attached(remote)) = here.cloned() else {
-            self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
+            // Another transfer was denied the access, or the memory was released while only the
+            // peer was copying.
+            self.restart_with_messages(id);
             return true;
         };
         let own_bytes = transfer.own_bytes;

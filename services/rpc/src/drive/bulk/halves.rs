@@ -3,10 +3,13 @@
 //!
 //! ```text
 //!  asker                                    owner
-//!  Help, for the second half ────────────▶  looks up its own memory, maps the other's, once
+//!  Help, for the second half ────────────▶  looks up its own memory, attaches the other's, once
 //!  copies the first half                    copies the second half, as a transfer of its own
 //!                            ◀──────────── Done
 //! ```
+//!
+//! Each side copies its half through a mapping or by the kernel. A side that cannot access the
+//! other's memory transfers its half in messages, and the other side copies too.
 
 use super::exchange::{BulkExchange, TransferRequest};
 use super::memory::BulkMemory;
@@ -42,7 +45,8 @@ impl TransferRequest<'_> {
 }
 
 impl BulkExchange<'_> {
-    /// Asks the owner to copy the second half of a transfer, if that was requested. Both memories are mapped.
+    /// Asks the owner to copy the second half of a transfer, if that was requested. The owner's
+    /// memory is attached.
     pub(super) fn request_peer_half(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let Some(into) = transfer.halved else { return };
@@ -105,7 +109,7 @@ impl BulkExchange<'_> {
         help: &HelpRequest,
     ) -> Result<(), FrameError> {
         if !self.peers.has_shared_memory(peer) {
-            // Nothing can be mapped over a stream.
+            // Memory cannot be accessed directly over a stream.
             return Err(FrameError::Bulk);
         }
         // The peer must have the right to do the copy itself.

@@ -44,9 +44,10 @@ impl BulkPart {
     }
 
     /// Lets each of the two peers copy one half of the range, where this is possible. It has no
-    /// effect unless this endpoint has mapped the peer's memory ([`BulkPath::Mapped`]) and the
-    /// range is at least 32 KiB long. Meant for local memory that is a
-    /// [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
+    /// effect unless this endpoint accesses the peer's memory directly ([`BulkPath::Mapped`] or
+    /// [`BulkPath::Process`]) and the range is at least 32 KiB long. The local memory may be of any
+    /// kind. If the peer may not access it, as under an asymmetric ptrace policy, the peer's half
+    /// goes in messages, which copy it twice: the transfer then gains nothing from the halves.
     ///
     /// `ours` is the handle of the local memory, registered with the right that the peer needs for
     /// its half: to write for a pull, to read for a push. The peer copies while it is in any of its

@@ -84,7 +84,7 @@ pub(crate) struct ActiveTransfer {
     pub(crate) stage: TransferStage,
     /// Handle of the local memory, if both peers copy a half.
     pub(crate) halved: Option<BulkHandle>,
-    /// Number of bytes that this endpoint copies.
+    /// Number of bytes that this endpoint copies, or transfers in messages.
     pub(crate) own_bytes: u64,
     /// `true` while the peer copies the second half and has not reported the end.
     pub(crate) is_peer_copying: bool,
