@@ -4,6 +4,7 @@
 use crate::common::{check_bytes_equal, ensure};
 use crate::floor::transfer::PieceOffsets;
 use crate::floor::wait_word::{WaitLine, WaitMode};
+use crate::raw::bulk::{copy_from_process, copy_to_process};
 use crate::raw::mapped::{self, Mapping};
 use crate::rpc::PublishedAddress;
 use handover_base::clock;
@@ -39,11 +40,10 @@ const SHARED: u8 = 0;
 const PLAIN: u8 = 1;
 /// Kind of transfer: over loopback TCP.
 const TCP: u8 = 2;
-/// Kind of transfer: like `SHARED`, but each participant copies one half of every transfer.
-const HALVED: u8 = 3;
 
-/// Workload: one process pushes to another's memory if `PUSHES`, otherwise pulls from it.
-struct Transfers<const KIND: u8, const PUSHES: bool> {
+/// Workload: one process pushes to another's memory if `PUSHES`, otherwise pulls from it. If
+/// `HALVES`, each participant copies one half of every transfer.
+struct Transfers<const KIND: u8, const PUSHES: bool, const HALVES: bool> {
     owner_address: Region<PublishedAddress>,
     /// Offsets of successive transfers in both memories.
     pieces: PieceOffsets,
@@ -69,10 +69,7 @@ fn fill(memory: &BulkMemory, seed: u8) {
     }
 }
 
-impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
-    /// Index of the benchmark in `IDS`, `DESCRIPTIONS` and `FLOORS`. `HALVED` has that of `SHARED`,
-    /// as it is a contender of the same benchmark.
-    const BENCHMARK_INDEX: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
+impl<const KIND: u8, const PUSHES: bool, const HALVES: bool> Transfers<KIND, PUSHES, HALVES> {
     /// Ids of the benchmarks, by kind and direction.
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
@@ -91,7 +88,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         ["size_bytes pulled over loopback TCP", "size_bytes pushed over loopback TCP"],
     ];
     /// Ids of the floors, by kind and direction. `None` for shared memory, whose floor is a
-    /// contender of the same benchmark.
+    /// contender of the same benchmark. So is the floor of plain memory with `HALVES`.
     const FLOORS: [[Option<&'static str>; 2]; 3] = [
         [None, None],
         [Some("floor/process-copy"), Some("floor/process-copy-out")],
@@ -128,11 +125,11 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         let handle = endpoint.call(peer, HANDLE_METHOD, &()).map_err(Fault::from_error)?;
         let memory = allocate_memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 2);
-        let mover_handle = match KIND {
-            HALVED => Some(
+        let mover_handle = match HALVES {
+            true => Some(
                 endpoint.register_memory(&memory, Rights::ReadWrite).map_err(Fault::from_error)?,
             ),
-            _ => None,
+            false => None,
         };
         let (pieces, transfers_in_flight) =
             (self.pieces, Vec::with_capacity(self.concurrency_count));
@@ -208,14 +205,16 @@ impl Mover {
     }
 }
 
-impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
+impl<const KIND: u8, const PUSHES: bool, const HALVES: bool> Handover
+    for Transfers<KIND, PUSHES, HALVES>
+{
     type Args = BulkArgs;
     const SPEC: Spec = Spec {
-        floor: Self::FLOORS[Self::BENCHMARK_INDEX][PUSHES as usize],
-        ladder: Self::BENCHMARK_INDEX == SHARED as usize && !PUSHES,
+        floor: Self::FLOORS[KIND as usize][PUSHES as usize],
+        ladder: KIND == SHARED && !PUSHES,
         ..Spec::new(
-            Self::IDS[Self::BENCHMARK_INDEX][PUSHES as usize],
-            Self::DESCRIPTIONS[Self::BENCHMARK_INDEX][PUSHES as usize],
+            Self::IDS[KIND as usize][PUSHES as usize],
+            Self::DESCRIPTIONS[KIND as usize][PUSHES as usize],
         )
         .classic("margo-p2p-bw")
         .hands_over()
@@ -275,11 +274,8 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     }
 }
 
-/// Floor: a plain copy between two shared mappings, with the widest stores. If `BOTH_COPY`, each participant copies
-/// one half of every piece.
-struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
-    owner_memory: Mapping,
-    mover_memory: Mapping,
+/// Division of the pieces between two participants that copy them: each copies one half.
+struct PieceHalves {
     pieces: PieceOffsets,
     /// Two words: the number of pieces that the mover has requested, and the number that the owner
     /// has copied. The owner copies only the second half of each piece.
@@ -295,15 +291,10 @@ const MOVER_BYTE: u8 = 0x5a;
 /// that its memory is filled.
 const END: u32 = u32::MAX;
 
-impl<const BOTH_COPY: bool, const PUSHES: bool> Copied<BOTH_COPY, PUSHES> {
-    /// Copies `bytes` bytes at offset `at`: into the owner's memory if `PUSHES`, otherwise into the mover's.
-    #[inline]
-    fn copy(&self, at: usize, bytes: usize) {
-        let (from, to) = match PUSHES {
-            true => (&self.mover_memory, &self.owner_memory),
-            false => (&self.owner_memory, &self.mover_memory),
-        };
-        from.stream_to(to, at, bytes);
+impl PieceHalves {
+    fn new(pieces: PieceOffsets, setup: &mut Setup) -> Result<Self, Fault> {
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup);
+        Ok(Self { pieces, line: setup.shared_region()?, mode })
     }
 
     /// Returns the number of bytes of a piece that the mover copies. It is about a half, and a
@@ -312,9 +303,33 @@ impl<const BOTH_COPY: bool, const PUSHES: bool> Copied<BOTH_COPY, PUSHES> {
         self.pieces.size_bytes / 2 / 256 * 256
     }
 
+    /// Copies pieces until the round ends; `copy` takes an offset and a length. If `both_copy`, the
+    /// owner copies the second half of each piece.
+    #[inline]
+    fn run_mover(&self, both_copy: bool, mut copy: impl FnMut(usize, usize), out: &mut Samples) {
+        let [asked, done] = &self.line.0;
+        let mut pieces = self.pieces;
+        let (mut turn, half) = (0, self.half_bytes());
+        let mut step = || {
+            let at = pieces.next_offset();
+            if !both_copy {
+                return copy(at, self.pieces.size_bytes);
+            }
+            turn += 1;
+            asked.publish(turn, self.mode);
+            copy(at, half);
+            done.wait(self.mode, |it| it == turn);
+        };
+        // Done once untimed: touches every page.
+        (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
+        out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.time_batches(|n| (0..n).for_each(|_| step()));
+        asked.publish(END, self.mode);
+    }
+
     /// Copies the second half of each piece when the mover requests it. Returns at the end of the
     /// round.
-    fn assist(&self) {
+    fn assist(&self, mut copy: impl FnMut(usize, usize)) {
         let [asked, done] = &self.line.0;
         let (mut pieces, mut turn) = (self.pieces, 0);
         let half = self.half_bytes();
@@ -325,15 +340,23 @@ impl<const BOTH_COPY: bool, const PUSHES: bool> Copied<BOTH_COPY, PUSHES> {
                 return;
             }
             let at = pieces.next_offset();
-            self.copy(at + half, self.pieces.size_bytes - half);
+            copy(at + half, self.pieces.size_bytes - half);
             done.publish(turn, self.mode);
         }
     }
 }
 
+/// Floor: a plain copy between two shared mappings, with the widest stores. If `BOTH_COPY`, each participant copies
+/// one half of every piece.
+struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
+    owner_memory: Mapping,
+    mover_memory: Mapping,
+    halves: PieceHalves,
+}
+
 impl<const BOTH_COPY: bool, const PUSHES: bool> Handover for Copied<BOTH_COPY, PUSHES> {
     type Args = BulkArgs;
-    const SPEC: Spec = <Transfers<SHARED, PUSHES> as Handover>::SPEC;
+    const SPEC: Spec = <Transfers<SHARED, PUSHES, false> as Handover>::SPEC;
     const PROCESSES: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
@@ -344,70 +367,121 @@ impl<const BOTH_COPY: bool, const PUSHES: bool> Handover for Copied<BOTH_COPY, P
             Ok(Mapping::map(&file, pieces.memory_bytes)?)
         };
         let (owner_memory, mover_memory) = (map()?, map()?);
-        let mode = WaitMode::new(Wait::SpinThenSleep, setup);
-        Ok(Self { owner_memory, mover_memory, pieces, line: setup.shared_region()?, mode })
+        Ok(Self { owner_memory, mover_memory, halves: PieceHalves::new(pieces, setup)? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
-        let [asked, done] = &self.line.0;
+        let PieceHalves { pieces, line, mode } = &self.halves;
+        let [_, done] = &line.0;
+        let (from, to, byte) = match PUSHES {
+            true => (&self.mover_memory, &self.owner_memory, MOVER_BYTE),
+            false => (&self.owner_memory, &self.mover_memory, OWNER_BYTE),
+        };
+        let copy = |at, bytes| from.stream_to(to, at, bytes);
         if participant.index > 0 {
             self.owner_memory.fill(OWNER_BYTE);
-            done.publish(END, self.mode);
+            done.publish(END, *mode);
             if BOTH_COPY {
-                self.assist();
+                self.halves.assist(copy);
             }
             return Ok(());
         }
         self.mover_memory.fill(MOVER_BYTE);
-        done.wait(self.mode, |it| it == END);
-        let mut pieces = self.pieces;
-        let (mut turn, half) = (0, self.half_bytes());
-        let mut step = || {
-            let at = pieces.next_offset();
-            if !BOTH_COPY {
-                return self.copy(at, self.pieces.size_bytes);
-            }
-            turn += 1;
-            asked.publish(turn, self.mode);
-            self.copy(at, half);
-            done.wait(self.mode, |it| it == turn);
-        };
-        // Done once untimed: touches every page.
-        (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
-        out.set_bytes_per_op(self.pieces.size_bytes as u64);
-        out.time_batches(|n| (0..n).for_each(|_| step()));
-        asked.publish(END, self.mode);
-        let (to, byte) = if PUSHES {
-            (&self.owner_memory, MOVER_BYTE)
-        } else {
-            (&self.mover_memory, OWNER_BYTE)
-        };
-        let looked_at = [0, half, self.pieces.size_bytes - 1];
+        done.wait(*mode, |it| it == END);
+        self.halves.run_mover(BOTH_COPY, copy, out);
+        let looked_at = [0, self.halves.half_bytes(), pieces.size_bytes - 1];
         let is_right = looked_at.iter().all(|&at| to.byte_at(at) == byte);
+        ensure(is_right, || "the copied bytes differ from the source")
+    }
+}
+
+/// Floor: the kernel's copy between the vectors of two processes. Each participant has the kernel
+/// copy one half of every piece.
+struct CopiedByKernel<const PUSHES: bool> {
+    /// Process id and memory address of each participant, separated by a space.
+    addresses: [Region<PublishedAddress>; 2],
+    halves: PieceHalves,
+}
+
+impl<const PUSHES: bool> CopiedByKernel<PUSHES> {
+    /// Publishes the address of the memory of the participant with that index. Returns the process
+    /// id and the memory address of the other participant.
+    fn exchange_addresses(&self, index: usize, memory: &[u8]) -> Result<(i32, u64), Fault> {
+        let [own, other] = [&self.addresses[index], &self.addresses[1 - index]];
+        own.publish(&format!("{} {}", std::process::id(), memory.as_ptr().addr()))?;
+        let text = other.wait()?;
+        let parsed = text
+            .split_once(' ')
+            .and_then(|(pid, address)| Some((pid.parse().ok()?, address.parse().ok()?)));
+        parsed.ok_or_else(|| Fault::new("cannot parse the published address of the memory"))
+    }
+}
+
+impl<const PUSHES: bool> Handover for CopiedByKernel<PUSHES> {
+    type Args = BulkArgs;
+    const SPEC: Spec = <Transfers<PLAIN, PUSHES, false> as Handover>::SPEC;
+    const PROCESSES: bool = true;
+    const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
+
+    fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let pieces = PieceOffsets::new(args.size_bytes, args.memory_bytes);
+        let addresses = [setup.shared_region()?, setup.shared_region()?];
+        Ok(Self { addresses, halves: PieceHalves::new(pieces, setup)? })
+    }
+
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        let is_owner = participant.index > 0;
+        let (own_byte, other_byte) =
+            if is_owner { (OWNER_BYTE, MOVER_BYTE) } else { (MOVER_BYTE, OWNER_BYTE) };
+        let pieces = self.halves.pieces;
+        let mut memory = vec![own_byte; pieces.memory_bytes];
+        let (pid, address) = self.exchange_addresses(participant.index, &memory)?;
+        // The mover's push is a copy out of its memory, and the owner's half of it one into its own.
+        let copies_out = PUSHES != is_owner;
+        let mut is_whole = true;
+        let copy = |at: usize, bytes: usize| {
+            let (theirs, ours) = (address + at as u64, &mut memory[at..at + bytes]);
+            let count = match copies_out {
+                true => copy_to_process(pid, theirs, ours),
+                false => copy_from_process(pid, theirs, ours),
+            };
+            is_whole &= count.is_ok_and(|count| count == bytes);
+        };
+        match is_owner {
+            true => self.halves.assist(copy),
+            false => self.halves.run_mover(true, copy, out),
+        }
+        ensure(is_whole, || "the kernel copied fewer bytes than requested")?;
+        let expected = if copies_out { own_byte } else { other_byte };
+        let is_right = memory[..pieces.size_bytes].iter().all(|&byte| byte == expected);
         ensure(is_right, || "the copied bytes differ from the source")
     }
 }
 
 /// Declaration of the benchmark that pulls from memory that both processes have mapped.
 #[cfg(feature = "mpi")]
-pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false> as Handover>::SPEC;
+pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false, false> as Handover>::SPEC;
 /// Declaration of the benchmark that pushes to memory that both processes have mapped.
 #[cfg(feature = "mpi")]
-pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true> as Handover>::SPEC;
+pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true, false> as Handover>::SPEC;
 
 /// All benchmarks of bulk transfers.
 pub const BENCHES: &[Bench] = benches! {
-    many ours "handover": Transfers<SHARED, false>;
-    many ours "halves" SpinThenSleep: Transfers<HALVED, false>;
+    many ours "handover": Transfers<SHARED, false, false>;
+    many ours "halves" SpinThenSleep: Transfers<SHARED, false, true>;
     many floor "copy": Copied<false, false>;
     many floor "copy-halves" SpinThenSleep: Copied<true, false>;
-    many ours "handover": Transfers<SHARED, true>;
-    many ours "halves" SpinThenSleep: Transfers<HALVED, true>;
+    many ours "handover": Transfers<SHARED, true, false>;
+    many ours "halves" SpinThenSleep: Transfers<SHARED, true, true>;
     many floor "copy": Copied<false, true>;
     many floor "copy-halves" SpinThenSleep: Copied<true, true>;
     // The mover copies, or lets the kernel copy, without waiting.
-    many ours "handover": Transfers<PLAIN, false>;
-    many ours "handover": Transfers<PLAIN, true>;
-    many ours "handover" SpinThenSleep: Transfers<TCP, false>;
-    many ours "handover" SpinThenSleep: Transfers<TCP, true>;
+    many ours "handover": Transfers<PLAIN, false, false>;
+    many ours "halves" SpinThenSleep: Transfers<PLAIN, false, true>;
+    many floor "copy-halves" SpinThenSleep: CopiedByKernel<false>;
+    many ours "handover": Transfers<PLAIN, true, false>;
+    many ours "halves" SpinThenSleep: Transfers<PLAIN, true, true>;
+    many floor "copy-halves" SpinThenSleep: CopiedByKernel<true>;
+    many ours "handover" SpinThenSleep: Transfers<TCP, false, false>;
+    many ours "handover" SpinThenSleep: Transfers<TCP, true, false>;
 };
