@@ -98,8 +98,8 @@ pub struct Bandwidth {
     /// The client's memory: shared, which a server on the same machine can map, or plain
     #[arg(long, value_name = "KIND", value_enum, default_value_t = MemoryKind::Shared)]
     memory: MemoryKind,
-    /// Let client and server each copy one half of each transfer. This needs shared memory on both
-    /// sides and -x of at least 32768
+    /// Let client and server each copy one half of each transfer. This needs sm:// and -x of at
+    /// least 32768
     #[arg(long)]
     halves: bool,
     /// Also print the bandwidth of each interval of this many seconds, as comments

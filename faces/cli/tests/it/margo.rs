@@ -187,6 +187,11 @@ fn margo_p2p_bw_prints_its_table_and_transfers_correct_data() {
             [1, 0, 65_536, 1_000_000, 0],
             ["sm", "mapped", "shared"],
         ),
+        (
+            "sm:// -x 65536 -X 1000000 -c 2 --halves --memory plain",
+            [2, 0, 65_536, 1_000_000, 0],
+            ["sm", "process", "plain"],
+        ),
         ("uds:// -x 7 -X 7 -t 0,1", [1, 0, 7, 7, 0], ["uds", "messages", "shared"]),
     ];
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
