@@ -438,20 +438,27 @@ impl<const PUSHES: bool> Handover for CopiedByKernel<PUSHES> {
         let (pid, address) = self.exchange_addresses(participant.index, &memory)?;
         // The mover's push is a copy out of its memory, and the owner's half of it one into its own.
         let copies_out = PUSHES != is_owner;
-        let mut is_whole = true;
+        let mut failed = None;
         let copy = |at: usize, bytes: usize| {
             let (theirs, ours) = (address + at as u64, &mut memory[at..at + bytes]);
             let count = match copies_out {
                 true => copy_to_process(pid, theirs, ours),
                 false => copy_from_process(pid, theirs, ours),
             };
-            is_whole &= count.is_ok_and(|count| count == bytes);
+            let fault = match count {
+                Ok(count) if count == bytes => return,
+                Ok(_) => Fault::new("the kernel copied fewer bytes than requested"),
+                Err(error) => Fault::from(error),
+            };
+            failed.get_or_insert(fault);
         };
         match is_owner {
             true => self.halves.assist(copy),
             false => self.halves.run_mover(true, copy, out),
         }
-        ensure(is_whole, || "the kernel copied fewer bytes than requested")?;
+        if let Some(fault) = failed {
+            return Err(fault);
+        }
         let expected = if copies_out { own_byte } else { other_byte };
         let is_right = memory[..pieces.size_bytes].iter().all(|&byte| byte == expected);
         ensure(is_right, || "the copied bytes differ from the source")
@@ -475,7 +482,7 @@ pub const BENCHES: &[Bench] = benches! {
     many ours "halves" SpinThenSleep: Transfers<SHARED, true, true>;
     many floor "copy": Copied<false, true>;
     many floor "copy-halves" SpinThenSleep: Copied<true, true>;
-    // The mover copies, or lets the kernel copy, without waiting.
+    // Without halves, the mover copies, or lets the kernel copy, without waiting.
     many ours "handover": Transfers<PLAIN, false, false>;
     many ours "halves" SpinThenSleep: Transfers<PLAIN, false, true>;
     many floor "copy-halves" SpinThenSleep: CopiedByKernel<false>;
