@@ -148,8 +148,10 @@ pub struct Parker {
     /// Number of waits since a wait last polled [`EAGER_POLLS`] times. Such a wait finds out if
     /// polling pays again.
     waits_unprobed: u32,
-    /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing.
+    /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls or more found nothing.
     polls_missed: u32,
+    /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls or more found an answer.
+    polls_found: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
@@ -166,6 +168,8 @@ enum AnswerSource {
     ThisCpu,
     /// The thread that answers runs on another CPU.
     OtherCpu,
+    /// Several answers are expected from other CPUs.
+    OtherCpus,
 }
 
 /// Number of polls in a row without a pause. An answer that is sent at once arrives during these. A
@@ -176,10 +180,19 @@ const EAGER_POLLS: u32 = 128;
 /// 10 and 100 clients, 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single poll
 /// 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
-/// Maximum number of consecutive waits that poll [`POLLS_BEFORE_YIELD`] times in vain. After them,
-/// only one wait in [`WAITS_PER_POLL_PROBE`] polls so often. The answer then comes when other
-/// threads run. `hello5` with 10 and 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages.
-/// After 4 already, `hello4 100` lost a sixth; after 32, nothing that exceeds the noise.
+/// Number of polls before a yield if the next answer from another CPU is likely to come soon. It is
+/// likely if several are expected, or if polls have found the last [`POLLS_FOUND_MIN`] answers. The
+/// polls take about 10 µs; the other CPU usually takes less for a timer tick or for a switch to
+/// another thread. After a yield, all other threads of this CPU run first, for 1 to 2 µs each: with
+/// 1000 clients on two CPUs, the thread that serves them does not run for 0.5 to 1 ms.
+const POLLS_FOR_LIKELY_ANSWER: u32 = 8192;
+/// Number of consecutive waits for which [`POLLS_BEFORE_YIELD`] polls or more found an answer, from
+/// which on the next answer is likely to come soon.
+const POLLS_FOUND_MIN: u32 = 16;
+/// Maximum number of consecutive waits that poll [`POLLS_BEFORE_YIELD`] times or more in vain.
+/// After them, only one wait in [`WAITS_PER_POLL_PROBE`] polls so often. The answer then comes when
+/// other threads run. `hello5` with 10 and 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many
+/// messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
 /// Interval, in waits, at which a wait tries [`POLLS_BEFORE_YIELD`] polls again. It applies once
 /// [`POLLS_MISSED_MAX`] consecutive waits have polled so often in vain.
@@ -217,6 +230,7 @@ impl Parker {
             is_yielding: false,
             waits_unprobed: 0,
             polls_missed: 0,
+            polls_found: 0,
             cpu_plus_one: 0,
             expected_answer: AnswerSource::Unknown,
         })
@@ -247,8 +261,10 @@ impl Parker {
     pub fn expect_answer_from(&mut self, unparker: &Unparker) {
         let expected = if self.is_on_this_cpu(unparker) {
             AnswerSource::ThisCpu
-        } else {
+        } else if self.expected_answer < AnswerSource::OtherCpu {
             AnswerSource::OtherCpu
+        } else {
+            AnswerSource::OtherCpus
         };
         self.expected_answer = self.expected_answer.max(expected);
     }
@@ -283,12 +299,15 @@ impl Parker {
     /// waits if recent ones ended by yielding and no answer is expected.
     ///
     /// # Blocking
-    /// For 128 polls, 0.1 to 0.2 µs; up to 512 polls while yielding pays.
+    /// For 128 polls, 0.1 to 0.2 µs. While yielding pays, for up to 512 polls, and for 8192, about
+    /// 10 µs, if an answer is likely to come soon.
     #[inline]
     pub fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let polls = match self.expected_answer {
             AnswerSource::ThisCpu => 1,
-            AnswerSource::OtherCpu if self.is_yielding => self.plan_polls_for_answer(),
+            AnswerSource::OtherCpu | AnswerSource::OtherCpus if self.is_yielding => {
+                self.plan_polls_for_answer()
+            }
             AnswerSource::Unknown if self.is_yielding => self.plan_probing_polls(),
             _ => EAGER_POLLS,
         };
@@ -297,9 +316,9 @@ impl Parker {
             self.expected_answer = AnswerSource::Unknown;
             // If it took the greater number of polls, other threads still need this CPU when no answer comes.
             self.is_yielding &= polls != EAGER_POLLS;
-            if polls == POLLS_BEFORE_YIELD {
-                self.polls_missed = 0;
-            }
+        }
+        if polls >= POLLS_BEFORE_YIELD {
+            self.record_polls_for_answer(found);
         }
         found
     }
@@ -309,8 +328,22 @@ impl Parker {
     fn plan_polls_for_answer(&mut self) -> u32 {
         let missed = self.polls_missed;
         self.polls_missed = missed.wrapping_add(1);
+        let are_several = self.expected_answer == AnswerSource::OtherCpus;
+        if self.polls_found >= POLLS_FOUND_MIN || (are_several && missed < POLLS_MISSED_MAX) {
+            return POLLS_FOR_LIKELY_ANSWER;
+        }
         let pays = missed < POLLS_MISSED_MAX || missed.is_multiple_of(WAITS_PER_POLL_PROBE);
         if pays { POLLS_BEFORE_YIELD } else { 1 }
+    }
+
+    /// Records whether [`POLLS_BEFORE_YIELD`] polls or more have found an answer.
+    fn record_polls_for_answer(&mut self, found: bool) {
+        if found {
+            self.polls_missed = 0;
+            self.polls_found = self.polls_found.saturating_add(1);
+        } else {
+            self.polls_found = 0;
+        }
     }
 
     /// Returns the number of polls in a wait without an expected answer, while yielding pays.
@@ -481,13 +514,15 @@ mod tests {
         Unparker { cpu_plus_one: AtomicU32::new(cpu + 1), ..Unparker::new() }
     }
 
-    /// Counts the polls of an eager poll that finds something at the last of `found_at`.
+    /// Counts the polls of an eager poll that finds something at the last of `found_at`, and ends
+    /// the wait.
     fn polls(parker: &mut Parker, found_at: u32) -> u32 {
         let mut count = 0;
         parker.poll_eagerly(&mut || {
             count += 1;
             count == found_at
         });
+        parker.expected_answer = AnswerSource::Unknown; // as spin() does
         count
     }
 
@@ -512,6 +547,36 @@ mod tests {
             parker.expect_answers_from(unparkers);
             assert_eq!(polls(&mut parker, u32::MAX), expected);
         }
+    }
+
+    #[test]
+    fn answer_after_many_in_a_row_is_polled_for_longer_once() {
+        let mut parker = yielding();
+        let elsewhere = unparker_on(1);
+        for _ in 0..POLLS_FOUND_MIN {
+            parker.expect_answer_from(&elsewhere);
+            assert_eq!(polls(&mut parker, 3), 3);
+        }
+        for expected in [POLLS_FOR_LIKELY_ANSWER, POLLS_BEFORE_YIELD] {
+            parker.expect_answer_from(&elsewhere);
+            assert_eq!(polls(&mut parker, u32::MAX), expected);
+        }
+    }
+
+    #[test]
+    fn several_answers_from_other_cpus_are_polled_for_longer_unless_polling_fails() {
+        let mut parker = yielding();
+        let elsewhere = unparker_on(1);
+        let mut poll_for_two = |found_at| {
+            parker.expect_answer_from(&elsewhere);
+            parker.expect_answer_from(&elsewhere);
+            polls(&mut parker, found_at)
+        };
+        for _ in 0..POLLS_MISSED_MAX {
+            assert_eq!(poll_for_two(u32::MAX), POLLS_FOR_LIKELY_ANSWER);
+        }
+        assert_eq!(poll_for_two(u32::MAX), POLLS_BEFORE_YIELD);
+        assert_eq!(poll_for_two(u32::MAX), 1);
     }
 
     #[test]
