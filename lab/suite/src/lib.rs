@@ -17,6 +17,7 @@ pub mod net;
 pub mod notify;
 pub mod null;
 pub mod probe;
+pub mod proof;
 #[allow(unsafe_code)]
 mod raw;
 pub mod ring;
