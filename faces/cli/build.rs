@@ -79,11 +79,8 @@ fn main() {
     let compiler = std::env::var_os("RUSTC").and_then(|it| run(it, &["--version"]));
     println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler.unwrap_or_default());
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
-    let profile = ["PROFILE", "OPT_LEVEL", "TARGET"].map(of_cargo);
-    println!(
-        "cargo:rustc-env=HANDOVER_BUILD_PROFILE={}, opt-level {}, {}",
-        profile[0], profile[1], profile[2]
-    );
+    println!("cargo:rustc-env=HANDOVER_PROFILE={}", of_cargo("PROFILE"));
+    println!("cargo:rustc-env=HANDOVER_TARGET={}", of_cargo("TARGET"));
     let mut features: Vec<String> = std::env::vars()
         .filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_lowercase()))
         .map(|name| name.replace('_', "-"))

@@ -27,6 +27,9 @@ pub mod timer;
 
 use handover_harness::Bench;
 
+/// Optimisation level of this crate, which contains the measured code.
+pub const OPT_LEVEL: &str = env!("HANDOVER_OPT_LEVEL");
+
 /// All benchmarks, mechanism by mechanism, in the order of the output table.
 ///
 /// A static, so that the workloads are compiled once, here: those that a constant names would be
