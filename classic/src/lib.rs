@@ -183,11 +183,11 @@ fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
 /// cannot be started, none runs it, and the result is an error.
 fn run_on_cpus<T: Send>(
     cpus: &[u32],
-    body: impl Fn(usize) -> anyhow::Result<T> + Sync,
+    body: &(dyn Fn(usize) -> anyhow::Result<T> + Sync),
 ) -> anyhow::Result<Vec<T>> {
     // A thread waits here until all have been started, so that a failed start leaves no thread
     // stuck at a barrier in the body.
-    let (gate, body) = (&OnceLock::<bool>::new(), &body);
+    let gate = &OnceLock::<bool>::new();
     thread::scope(|scope| {
         let mut started = Vec::new();
         for index in 0..cpus.len() {

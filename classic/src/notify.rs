@@ -136,7 +136,7 @@ fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Resu
     let receiver = Mutex::new(receiver);
     let (start, over, waits) = (Barrier::new(2), AtomicBool::new(false), AtomicU64::new(0));
     let crowded = plan.cpus[0] == plan.cpus[1];
-    let sides = super::run_on_cpus(&plan.cpus, |index| {
+    let sides = super::run_on_cpus(&plan.cpus, &|index| {
         affinity::pin(plan.cpus[index])?;
         if index == 1 {
             let mut receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -314,7 +314,7 @@ fn contend<T: Send>(
 ) -> anyhow::Result<Vec<T>> {
     clock::calibration();
     let (count, start) = (AtomicUsize::new(0), Barrier::new(plan.cpus.len()));
-    super::run_on_cpus(&plan.cpus, |index| {
+    super::run_on_cpus(&plan.cpus, &|index| {
         affinity::pin(plan.cpus[index])?;
         start.wait();
         let finished = Finished {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use toml::{Table, Value};
 
 /// Runs a program with these arguments; returns its output, or `None` if it fails.
 fn run(program: impl AsRef<OsStr>, words: &[&str]) -> Option<String> {
@@ -27,10 +26,12 @@ fn source_folders() -> Vec<PathBuf> {
 }
 
 /// Returns the optional libraries of the suite that the enabled features add, as `NAME VERSION`.
+///
+/// Reads the manifest and the lock file as text: a parser would be six crates more to compile.
 fn peer_versions() -> Vec<String> {
     let read = |path: &str| {
         println!("cargo:rerun-if-changed={path}");
-        std::fs::read_to_string(path).unwrap_or_default().parse::<Table>().unwrap_or_default()
+        std::fs::read_to_string(path).unwrap_or_default()
     };
     let (manifest, lock) = (read("../../lab/suite/Cargo.toml"), read("../../Cargo.lock"));
     let is_on = |feature: &str| {
@@ -38,27 +39,30 @@ fn peer_versions() -> Vec<String> {
         let name = feature.to_uppercase().replace('-', "_");
         feature == "peers" || std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some()
     };
-    let features = manifest.get("features").and_then(Value::as_table).into_iter().flatten();
-    let switched = features.filter(|(feature, _)| is_on(feature)).flat_map(|(_, list)| texts(list));
-    let names: BTreeSet<&str> = switched.filter_map(|it| it.strip_prefix("dep:")).collect();
-    let package = |name: &str| {
-        let mut packages = lock.get("package")?.as_array()?.iter();
-        packages.find(|it| it.get("name").and_then(Value::as_str) == Some(name))
-    };
-    let suite = package("handover-suite").and_then(|it| it.get("dependencies"));
+    let section = manifest.split("\n[").find_map(|it| it.strip_prefix("features]\n"));
+    let lists = section.unwrap_or_default().split(']').filter_map(|it| it.split_once(" = ["));
+    let names: BTreeSet<&str> = lists
+        .filter(|(before, _)| before.lines().next_back().is_some_and(is_on))
+        .flat_map(|(_, list)| quoted(list))
+        .filter_map(|it| it.strip_prefix("dep:"))
+        .collect();
+    // Name and version are the first two quoted texts of a package; a version is the only text in
+    // the list of dependencies with a space.
+    let packages: Vec<&str> = lock.split("[[package]]\n").skip(1).collect();
+    let package = |name: &str| packages.iter().find(|it| quoted(it).next() == Some(name));
+    let suite = package("handover-suite").copied().unwrap_or_default();
     let with_version = |name: &str| {
         // A library present in several versions is listed with the version.
-        let mut listed = suite.into_iter().flat_map(texts).filter_map(|it| it.strip_prefix(name));
-        let listed = listed.find_map(|it| it.strip_prefix(' '));
-        let version = listed.or_else(|| package(name)?.get("version")?.as_str())?;
+        let mut listed = quoted(suite).filter_map(|it| it.strip_prefix(name)?.strip_prefix(' '));
+        let version = listed.next().or_else(|| quoted(package(name)?).nth(1))?;
         Some(format!("{name} {version}"))
     };
     names.into_iter().filter_map(with_version).collect()
 }
 
-/// Returns the strings in a TOML list.
-fn texts(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+/// Returns the texts between quotation marks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('"').skip(1).step_by(2)
 }
 
 fn main() {
@@ -79,11 +83,8 @@ fn main() {
     let compiler = std::env::var_os("RUSTC").and_then(|it| run(it, &["--version"]));
     println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler.unwrap_or_default());
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
-    let profile = ["PROFILE", "OPT_LEVEL", "TARGET"].map(of_cargo);
-    println!(
-        "cargo:rustc-env=HANDOVER_BUILD_PROFILE={}, opt-level {}, {}",
-        profile[0], profile[1], profile[2]
-    );
+    println!("cargo:rustc-env=HANDOVER_PROFILE={}", of_cargo("PROFILE"));
+    println!("cargo:rustc-env=HANDOVER_TARGET={}", of_cargo("TARGET"));
     let mut features: Vec<String> = std::env::vars()
         .filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_lowercase()))
         .map(|name| name.replace('_', "-"))

@@ -23,6 +23,7 @@ const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
 fn main() {
     println!("cargo::rerun-if-changed=c");
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=HANDOVER_OPT_LEVEL={}", env::var("OPT_LEVEL").unwrap_or_default());
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
         panic!("OUT_DIR is not set: run the build script by cargo");
     };

@@ -227,25 +227,18 @@ fn open_and_report(
     orders: &mut OrderReceiver,
 ) -> anyhow::Result<Holder> {
     let (stop, opened) = (&AtomicBool::new(false), &AtomicU64::new(0));
-    let (sender, opening) = channel();
-    let open = move || {
-        // The receiver is gone if the process is about to end.
-        let _ = sender.send(Holder::open(args, count, first, stop, opened));
-    };
+    let (sender, ended) = channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(open);
-        loop {
-            match opening.recv_timeout(REPORT_INTERVAL) {
-                Ok(holder) => return holder,
-                Err(RecvTimeoutError::Disconnected) => {
-                    bail!("a thread that opens connections panicked")
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+        let opening = scope.spawn(move || {
+            let _sender = sender; // dropped when the thread ends, also by a panic
+            Holder::open(args, count, first, stop, opened)
+        });
+        while ended.recv_timeout(REPORT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             // Relaxed: neither the flag nor the counter publishes other data.
             stop.fetch_or(orders.is_stopped(), Ordering::Relaxed);
             parts::write_line(&json!({ "opened": opened.load(Ordering::Relaxed) }))?;
         }
+        opening.join().map_err(|_| anyhow::anyhow!("a thread that opens connections panicked"))?
     })
 }
 

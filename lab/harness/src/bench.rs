@@ -3,6 +3,7 @@
 use crate::crew::{self, RoundParams, SetupFn, SharedBenchmark};
 use crate::fault::Fault;
 use crate::samples::ParticipantResult;
+use crate::setup::Setup;
 use crate::workload::{Handover, Role, Workload};
 use handover_record::{ArgValues, Args, Contender, Param, Spec};
 use std::fmt;
@@ -62,7 +63,7 @@ macro_rules! benches {
 /// have hundreds.
 #[derive(Clone, Copy)]
 enum EntryPoint {
-    One { play: fn(&RoundParams) -> Result<ParticipantResult, Fault> },
+    One { play: fn(&RoundParams, &mut Setup) -> Result<ParticipantResult, Fault> },
     Several { setup: SetupFn },
 }
 

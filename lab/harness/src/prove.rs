@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Benchmarks with planted costs. Their ids start with `proof/`.
-pub const BENCHES: &[Bench] = &[
+///
+/// A static, so that they are compiled here and not again in each program that uses them.
+pub static BENCHES: &[Bench] = &[
     Bench::one::<Constant<1_000>>(PLANTED),
     Bench::one::<Constant<2_000>>(PLANTED),
     Bench::one::<Constant<5_000>>(PLANTED),

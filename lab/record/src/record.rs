@@ -565,6 +565,24 @@ impl Document {
     }
 }
 
+/// Defines `from_json`. It is not inlined: the parser of these types, 200 KB of code, is compiled in
+/// this crate alone.
+macro_rules! from_json {
+    ($($name:ident)*) => { $(
+        impl $name {
+            /// Parses the JSON form, like `serde_json::from_slice`.
+            ///
+            /// # Errors
+            /// If `json` is no JSON, or a field is missing or has another type.
+            #[inline(never)]
+            pub fn from_json(json: &[u8]) -> serde_json::Result<$name> {
+                serde_json::from_slice(json)
+            }
+        }
+    )* }
+}
+from_json!(Document Record Run);
+
 impl std::fmt::Display for Record {
     /// Formats one line: id, contender, figure with interval, and the ratios.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -104,14 +104,14 @@ impl<'a> ExportLineReader<'a> {
 
 /// Parses a line of an export. `open_run` is the id of the run whose records are being read.
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
-    let text = std::str::from_utf8(line).map_err(|error| {
+    std::str::from_utf8(line).map_err(|error| {
         format!("invalid UTF-8 after byte {offset}", offset = error.valid_up_to())
     })?;
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(message_with_column)?;
+    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(message_with_column)?;
     match envelope.kind.as_deref() {
         Some("run") => match envelope.schema {
             Some(JSON_SCHEMA_VERSION) => {
-                let run = serde_json::from_str(text).map_err(message_with_column)?;
+                let run = Box::new(Run::from_json(line).map_err(message_with_column)?);
                 for tag in &envelope.tags {
                     check_tag(tag).map_err(|error| error.to_string())?;
                 }
@@ -124,7 +124,8 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
         },
         Some("record") => match (envelope.run.as_deref(), open_run) {
             (Some(named), Some(open)) if named == open => {
-                Ok(ExportLine::Record(serde_json::from_str(text).map_err(message_with_column)?))
+                let record = Record::from_json(line).map_err(message_with_column)?;
+                Ok(ExportLine::Record(Box::new(record)))
             }
             (Some(named), Some(open)) => Err(format!(
                 "record of run {} among the records of run {open}",

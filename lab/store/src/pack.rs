@@ -14,7 +14,6 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use handover_record::{Record, Run};
 use rusqlite::Row;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -93,7 +92,10 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     struct ArgsOnly {
         args: BTreeMap<String, u64>,
     }
-    inflate(body).ok().map(|part: ArgsOnly| part.args)
+    fn from_json(json: &[u8]) -> serde_json::Result<ArgsOnly> {
+        serde_json::from_slice(json)
+    }
+    inflate(body, from_json).ok().map(|part| part.args)
 }
 
 /// Row of a record, as read from the database.
@@ -139,7 +141,7 @@ impl RecordRow {
 
     /// Decompresses the record. The error describes the damage of its row.
     pub fn unpack(&self) -> Result<Record, String> {
-        inflate(&self.body)
+        inflate(&self.body, Record::from_json)
     }
 }
 
@@ -158,8 +160,12 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)
 }
 
-/// Decompresses and parses the JSON of a run or a record. The error describes the damage.
-pub(crate) fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+/// Decompresses the JSON of a run or a record, and parses it with `from_json`. The error describes
+/// the damage.
+pub(crate) fn inflate<T>(
+    body: &[u8],
+    from_json: fn(&[u8]) -> serde_json::Result<T>,
+) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);
@@ -169,30 +175,35 @@ pub(crate) fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     if json.len() > LINE_BYTES_MAX {
         return Err(format!("the stored JSON inflates to more than {LINE_BYTES_MAX} bytes"));
     }
-    serde_json::from_slice(&json).map_err(|error| format!("cannot parse the stored JSON: {error}"))
+    from_json(&json).map_err(|error| format!("cannot parse the stored JSON: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde::de::DeserializeOwned;
     use serde_json::Value;
+
+    fn from_json<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+        serde_json::from_slice(json)
+    }
 
     #[test]
     fn truncated_changed_or_oversized_body_is_refused() {
         let body = deflate(&[1.5, -0.0], String::new()).expect("compress the text");
-        assert_eq!(inflate::<Vec<f64>>(&body), Ok(vec![1.5, -0.0]));
+        assert_eq!(inflate::<Vec<f64>>(&body, from_json), Ok(vec![1.5, -0.0]));
         for end in 0..body.len() {
             assert!(
-                inflate::<Value>(&body[..end]).is_err(),
+                inflate::<Value>(&body[..end], from_json).is_err(),
                 "inflated a body cut to {end} of {} bytes",
                 body.len()
             );
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
         packed.write_all(&vec![b' '; LINE_BYTES_MAX + 1]).expect("compress the text");
-        let error =
-            inflate::<Value>(&packed.finish().expect("compress the text")).expect_err("too long");
+        let body = packed.finish().expect("compress the text");
+        let error = inflate::<Value>(&body, from_json).expect_err("too long");
         assert!(error.contains("inflates to more than"), "{error}");
     }
 
@@ -202,11 +213,15 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..400),
             text in ".*",
         ) {
-            let _ = (inflate::<Run>(&bytes), inflate::<Record>(&bytes), unpack_args(&bytes));
+            let _ = inflate(&bytes, Run::from_json);
+            let _ = inflate(&bytes, Record::from_json);
+            let _ = unpack_args(&bytes);
             for json in [&bytes[..], text.as_bytes()] {
                 let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
                 let body = packed.write_all(json).and_then(|()| packed.finish()).expect("compress the text");
-                let _ = (inflate::<Run>(&body), inflate::<Record>(&body), unpack_args(&body));
+                let _ = inflate(&body, Run::from_json);
+                let _ = inflate(&body, Record::from_json);
+                let _ = unpack_args(&body);
             }
         }
     }

@@ -203,7 +203,7 @@ impl Store {
                 .map_err(failed)?;
             self.check_run_checksum(&stored)?;
             let StoredRun { mut row, body, .. } = stored;
-            row.command = pack::inflate::<Run>(&body)
+            row.command = pack::inflate(&body, Run::from_json)
                 .map_err(|reason| self.damaged_error(format!("run {id}: {reason}", id = row.id)))?
                 .command;
             row.records_count = u64::try_from(count).unwrap_or(0);
@@ -348,7 +348,7 @@ impl Store {
             return Err(self.unknown_run_error(id)?);
         };
         let damaged = |reason: String| self.damaged_error(format!("run {id}: {reason}"));
-        let run = pack::inflate(&stored.body).map_err(damaged)?;
+        let run = pack::inflate(&stored.body, Run::from_json).map_err(damaged)?;
         self.check_run_checksum(&stored)?;
         let mut parts = sum_of_tag_checksums(&transaction, stored.key).map_err(failed)?;
         let query = format!(

@@ -299,7 +299,7 @@ fn describe_difference(
                 row.get::<_, Vec<u8>>(0)
             })
             .map_err(failed)
-            .and_then(|body| pack::inflate::<Run>(&body).map_err(damaged))
+            .and_then(|body| pack::inflate(&body, Run::from_json).map_err(damaged))
     };
     if run(imported, imported_key)? != run(stored, stored_key)? {
         return Ok(Some("the description of the run".to_string()));

@@ -17,6 +17,7 @@ pub mod net;
 pub mod notify;
 pub mod null;
 pub mod probe;
+pub mod proof;
 #[allow(unsafe_code)]
 mod raw;
 pub mod ring;
@@ -25,6 +26,9 @@ pub mod sched;
 pub mod timer;
 
 use handover_harness::Bench;
+
+/// Optimisation level of this crate, which contains the measured code.
+pub const OPT_LEVEL: &str = env!("HANDOVER_OPT_LEVEL");
 
 /// All benchmarks, mechanism by mechanism, in the order of the output table.
 ///

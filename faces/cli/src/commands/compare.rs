@@ -384,7 +384,7 @@ fn run_build(
     stdout_file.rewind()?;
     let mut bytes = Vec::new();
     stdout_file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
-    let document = serde_json::from_slice::<Document>(&bytes);
+    let document = Document::from_json(&bytes);
     if !status.success() {
         let mut text = String::new();
         stderr_file.rewind()?;

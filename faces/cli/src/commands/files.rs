@@ -35,7 +35,7 @@ pub fn read_runs_file(path: &Path) -> anyhow::Result<RunsFileContent> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Ok(RunsFileContent::NoRuns);
     }
-    if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
+    if let Ok(document) = Document::from_json(&bytes) {
         if document.schema != JSON_SCHEMA_VERSION {
             let why = format!(
                 "schema {}; this handover reads schema {JSON_SCHEMA_VERSION}",

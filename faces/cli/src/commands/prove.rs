@@ -8,15 +8,12 @@ use crate::commands::stored;
 use crate::exit;
 use anyhow::bail;
 use clap::Args;
-use handover_harness::{
-    Bench, Contender, Fault, Lab, Plan, Profile, Samples, Setup, Spec, Workload, prove,
-};
-use handover_lock::TryLock;
+use handover_harness::{Bench, Lab, Plan, Profile, prove};
 use handover_program::console;
 use handover_record::{Document, Proof};
 use handover_report::compare::{PROCESSES_MIN, Verdict};
 use handover_store::Store;
-use std::hint::black_box;
+use handover_suite::proof;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -46,48 +43,9 @@ pub struct ProveArgs {
     db: StoreOption,
 }
 
-/// Delay that is added to our lock, in ns.
-const DELAY_NS: u64 = 50;
-
-/// Benchmark of locking and unlocking our lock, with a delay of `NS` added to each operation.
-struct DelayedLock<const NS: u64> {
-    lock: TryLock<u64>,
-    timer: prove::SpinTimer,
-}
-
-impl<const NS: u64> Workload for DelayedLock<NS> {
-    type Args = ();
-    const SPEC: Spec =
-        Spec::new("proof/our-lock", "our lock taken and freed, beside the same with a known delay")
-            .ladder();
-
-    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(DelayedLock { lock: TryLock::new(0), timer: prove::SpinTimer::new() })
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        out.time_batches(|n| {
-            for i in 0..n {
-                if let Some(mut held) = self.lock.try_lock() {
-                    *held = black_box(i);
-                }
-            }
-            if NS > 0 {
-                self.timer.wait(handover_base::clock::ticks(), n * NS * 1000);
-            }
-        });
-    }
-}
-
-/// Benchmark of our lock without and with the delay, as two contenders.
-static LOCK_BENCHES: &[Bench] = &[
-    Bench::one::<DelayedLock<0>>(Contender::ours("planted")),
-    Bench::one::<DelayedLock<DELAY_NS>>(Contender::peer("delayed")),
-];
-
 /// Returns every benchmark that a child process of this program may run.
 pub fn all_child_benchmarks() -> Vec<&'static [Bench]> {
-    [handover_suite::SUITES, &[prove::BENCHES, LOCK_BENCHES]].concat()
+    [handover_suite::SUITES, &[prove::BENCHES, proof::BENCHES]].concat()
 }
 
 pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -158,9 +116,9 @@ fn lock_delay_proof(document: &Document) -> Option<Proof> {
     Some(Proof {
         what: "proof/our-lock, the delay".to_string(),
         unit: "ns".to_string(),
-        planted: DELAY_NS as f64,
+        planted: proof::DELAY_NS as f64,
         read: Some(delayed.summary.median - plain.summary.median),
-        bound: DELAY_NS as f64 * 0.01,
+        bound: proof::DELAY_NS as f64 * 0.01,
         ends: None,
     })
 }

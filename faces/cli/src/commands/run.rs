@@ -287,7 +287,12 @@ pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<handover_rec
         seed: lab.seed(),
         host: Host {
             compiler: env!("HANDOVER_COMPILER").to_string(),
-            build_profile: env!("HANDOVER_BUILD_PROFILE").to_string(),
+            build_profile: format!(
+                "{}, opt-level {}, {}",
+                env!("HANDOVER_PROFILE"),
+                handover_suite::OPT_LEVEL,
+                env!("HANDOVER_TARGET")
+            ),
             peers: env!("HANDOVER_PEERS").split_terminator(", ").map(str::to_string).collect(),
             features: env!("HANDOVER_FEATURES").split_whitespace().map(str::to_string).collect(),
             ..lab.host()

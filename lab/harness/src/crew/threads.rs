@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Runs a round of one participant. `play` does the setup and the sampling on a new, pinned thread.
 pub(crate) fn run_round_of_one_participant(
     round_params: &RoundParams,
-    play: fn(&RoundParams) -> Result<ParticipantResult, Fault>,
+    play: fn(&RoundParams, &mut Setup) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
     let role = Role::measured("one");
@@ -31,7 +31,8 @@ pub(crate) fn run_round_of_one_participant(
     let inner = round_params.clone();
     let thread = start(spawn, role, 0, to, move || {
         pin(inner.cpus[0])?;
-        play(&inner)
+        let _slack = inner.allocate_slack();
+        play(&inner, &mut Setup::for_creator(&inner.cpus, false))
     })?;
     let notes = collect_results(&[role], &from, round_params.patience(), interrupted)?;
     join([thread]);
@@ -43,18 +44,13 @@ pub(crate) fn run_round_of_one_participant(
 /// once.
 pub(crate) fn play_alone<W: Workload>(
     round_params: &RoundParams,
+    setup: &mut Setup,
 ) -> Result<ParticipantResult, Fault> {
-    let setup = || {
-        W::setup(
-            &W::Args::from_values(&round_params.values),
-            &mut Setup::for_creator(&round_params.cpus, false),
-        )
-    };
-    let _slack = round_params.allocate_slack();
-    let mut workload = setup()?;
+    let args = W::Args::from_values(&round_params.values);
+    let mut workload = W::setup(&args, setup)?;
     if round_params.check {
         workload.self_test()?;
-        workload = setup()?;
+        workload = W::setup(&args, setup)?;
     }
     let mut timed = MeasuredParticipant::begin_alone(round_params);
     workload.sample(&mut timed.samples);

@@ -152,7 +152,8 @@ impl TokioTasks {
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Result<u64, Fault> {
-        self.0.block_on(async { tokio::spawn(future).await.map_err(Fault::from_error)? })
+        // Awaited by its handle, of one type for all tasks, so that block_on() is compiled once.
+        self.0.block_on(self.0.spawn(future)).map_err(Fault::from_error)?
     }
 }
 

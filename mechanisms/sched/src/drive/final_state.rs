@@ -3,6 +3,7 @@
 use super::ledger::Ledger;
 use super::presence::ClientState;
 use handover_base::sync::{Arc, CachePadded};
+use std::collections::VecDeque;
 use std::fmt;
 
 /// Final state of an arbiter that has finished: its scheduler, and its clients' counters.
@@ -19,9 +20,8 @@ pub struct FinalState<S> {
     pub sweeps_empty: u64,
     /// Duration, in ns, for which the arbiter ran.
     pub elapsed_ns: u64,
-    /// Counters of each client in the order of joining. A client that has not left also has its
-    /// state here.
-    pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<ClientState>>>)>,
+    /// Counters of each client that is not part of `earlier`.
+    pub(super) clients: ClientLedgers,
 }
 
 /// Maximum number of departed clients whose counters [`FinalState`] contains separately. They are
@@ -33,23 +33,56 @@ impl<S> FinalState<S> {
     /// the arbiter finished, only the last [`LEDGERS_MAX`] are listed. The counters in
     /// [`Ledger::counts`] are final for clients that have left by the time of this call.
     pub fn client_ledgers(&self) -> Vec<Ledger> {
-        let of = |(ledger, client_state): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
-            let counts = client_state.as_ref().map_or(ledger.counts, |it| it.counts());
-            Ledger { counts, ..*ledger }
-        };
-        self.clients.iter().map(of).collect()
+        self.clients.ledgers()
     }
 
     /// Returns the sum of the counters of all clients.
     pub fn total_ledger(&self) -> Ledger {
-        let mut sum = self.earlier;
-        self.client_ledgers().iter().for_each(|ledger| sum.add(ledger));
-        sum
+        self.clients.total_ledger(self.earlier)
     }
 }
 
 impl<S> fmt::Debug for FinalState<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FinalState({:?})", self.total_ledger())
+    }
+}
+
+/// Counters of each client in the order of joining. A client that has not left also has its state.
+///
+/// A type of its own, so that its functions are compiled once and not for each type of scheduler.
+#[derive(Clone)]
+pub(super) struct ClientLedgers(Vec<(Ledger, Option<Arc<CachePadded<ClientState>>>)>);
+
+impl ClientLedgers {
+    /// Creates the list from the counters of the clients that have left.
+    pub(super) fn from_departed(ledgers: VecDeque<Ledger>) -> Self {
+        Self(ledgers.into_iter().map(|ledger| (ledger, None)).collect())
+    }
+
+    /// Adds a client that the arbiter has not seen leave.
+    pub(super) fn push(&mut self, ledger: Ledger, state: Arc<CachePadded<ClientState>>) {
+        self.0.push((ledger, Some(state)));
+    }
+
+    /// Sorts the clients by the order of joining.
+    pub(super) fn sort(&mut self) {
+        self.0.sort_by_key(|(ledger, _)| ledger.client);
+    }
+
+    /// Returns the counters of each client.
+    fn ledgers(&self) -> Vec<Ledger> {
+        let of = |(ledger, client_state): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
+            let counts = client_state.as_ref().map_or(ledger.counts, |it| it.counts());
+            Ledger { counts, ..*ledger }
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// Returns `earlier` plus the counters of each client.
+    fn total_ledger(&self, earlier: Ledger) -> Ledger {
+        let mut sum = earlier;
+        self.ledgers().iter().for_each(|ledger| sum.add(ledger));
+        sum
     }
 }

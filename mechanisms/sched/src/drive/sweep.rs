@@ -4,7 +4,7 @@ mod runs;
 
 use super::clock::PacketClock;
 use super::config::{ArbiterConfig, DRAIN_MAX};
-use super::final_state::{FinalState, LEDGERS_MAX};
+use super::final_state::{ClientLedgers, FinalState, LEDGERS_MAX};
 use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
@@ -430,13 +430,12 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
         // From here on no client can join; those that joined before and were not seen are handled.
         self.shared.raise_state(STOPPING);
         self.update_clients();
-        let mut clients: Vec<_> =
-            self.departed_ledgers.into_iter().map(|ledger| (ledger, None)).collect();
+        let mut clients = ClientLedgers::from_departed(self.departed_ledgers);
         for mut port in self.ports.into_iter().flatten() {
             port.ledger.unfetched = port.spilled_count() as u64;
-            clients.push((port.ledger, Some(port.client_state)));
+            clients.push(port.ledger, port.client_state);
         }
-        clients.sort_by_key(|(ledger, _)| ledger.client);
+        clients.sort();
         FinalState {
             scheduler: self.scheduler,
             sweeps: self.sweeps,
