@@ -11,6 +11,10 @@ mod options;
 mod outcome;
 mod parts;
 mod printer;
+#[cfg(feature = "tls")]
+mod secret;
+#[cfg(not(feature = "tls"))]
+#[path = "evh_perf/secret_disabled.rs"]
 mod secret;
 mod serve;
 mod stages;

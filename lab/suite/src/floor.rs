@@ -14,6 +14,7 @@ mod pipelined;
 pub(crate) mod relay;
 mod served;
 mod shared_copy;
+#[cfg(feature = "tls")]
 mod signature;
 pub(crate) mod socket;
 pub(crate) mod transfer;
@@ -52,8 +53,8 @@ pub const BENCHES: &[Bench] = benches! {
     many floor "kernel" Sleep: Relay<socket::SocketEnds<UnixStream, false>>;
     many floor "kernel" Spin: Relay<socket::SocketEnds<UnixStream, true>>;
     many floor "kernel" Sleep: connect::ConnectEcho<connect::BlockingServer>;
-    one floor "aws-lc": signature::Signing;
-    one floor "aws-lc": signature::KeyAgreement;
+    one floor "aws-lc": signature::Signing, if feature = "tls";
+    one floor "aws-lc": signature::KeyAgreement, if feature = "tls";
     one floor "libc": memory::Memcpy;
     many floor "libc" Spin: Relay<shared_copy::SharedCopy>;
     one floor "hardware": transfer::StreamingCopy;

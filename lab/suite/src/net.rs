@@ -1,12 +1,15 @@
 //! Connections: messages to the event handler and their echoes, over loopback TCP, plain and with
 //! TLS.
 
+#[cfg(feature = "tls")]
 mod buffered;
 mod connect;
 mod echo;
+#[cfg(feature = "tls")]
 mod handshake;
 mod idle;
 mod load;
+#[cfg(feature = "tls")]
 mod secured;
 mod servers;
 mod wait;
@@ -36,11 +39,11 @@ pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Sleep: ConnectEcho<connect::HandoverAccept>;
     many peer "epoll" Sleep: ConnectEcho<connect::EpollAccept>;
     many peer "tokio" Sleep: ConnectEcho<connect::TokioAccept>, if feature = "peers";
-    many ours "handover" Sleep: idle::IdleConnections<false>;
-    many ours "tls" Sleep: idle::IdleConnections<true>;
-    many ours "handover" Sleep: secured::TlsLoad<secured::HandoverTlsServer<false>, false>;
-    many ours "each" Sleep: secured::TlsLoad<secured::HandoverTlsServer<true>, true>;
-    many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>;
-    one ours "handover": handshake::Handshake<handshake::HandoverTls>;
-    one peer "rustls": handshake::Handshake<buffered::RustlsSides>;
+    many ours "handover" Sleep: idle::IdleConnections<idle::PlainLink>;
+    many ours "tls" Sleep: idle::IdleConnections<secured::TlsLink>, if feature = "tls";
+    many ours "handover" Sleep: secured::TlsLoad<secured::HandoverTlsServer<false>, false>, if feature = "tls";
+    many ours "each" Sleep: secured::TlsLoad<secured::HandoverTlsServer<true>, true>, if feature = "tls";
+    many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>, if feature = "tls";
+    one ours "handover": handshake::Handshake<handshake::HandoverTls>, if feature = "tls";
+    one peer "rustls": handshake::Handshake<buffered::RustlsSides>, if feature = "tls";
 };

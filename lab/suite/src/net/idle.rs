@@ -1,14 +1,13 @@
 //! Server memory per idle connection: `RssAnon` of a process that serves `connections_count`,
 //! compared with its value for one connection.
 
-use super::secured::{TlsCodec, new_client_and_server};
 use crate::common::check_bytes_equal;
 use crate::floor::connect::wait_for_port;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{
-    CloseReason, Config, Conn, ConnKey, Connections, Handler, ListenOptions, Reactor, Stopper, tls,
+    CloseReason, Config, Conn, ConnKey, Connections, Handler, ListenOptions, Reactor, Stopper,
 };
 use handover_record::{Spec, Unit, args};
 use std::io::{Read, Write};
@@ -70,16 +69,47 @@ impl Handler for IdleHandler {
     }
 }
 
-/// Workload: idle connections to a server, with TLS if `TLS`.
-pub(super) struct IdleConnections<const TLS: bool> {
+/// Protocol below the messages: TCP alone, or TLS.
+pub(super) trait Link: Sized + Send + Sync + 'static {
+    /// Creates the configuration of both ends.
+    fn setup() -> Result<Self, Fault>;
+
+    /// Adds the server's configuration to the options of its listener.
+    fn configure_listener(&self, listen: ListenOptions) -> ListenOptions;
+
+    /// Sends `message` over a new connection, and checks its echo.
+    fn exchange(&self, stream: &mut TcpStream, message: &[u8]) -> Result<(), Fault>;
+}
+
+/// Link: TCP without TLS.
+pub(super) struct PlainLink;
+
+impl Link for PlainLink {
+    fn setup() -> Result<Self, Fault> {
+        Ok(Self)
+    }
+
+    fn configure_listener(&self, listen: ListenOptions) -> ListenOptions {
+        listen
+    }
+
+    fn exchange(&self, stream: &mut TcpStream, message: &[u8]) -> Result<(), Fault> {
+        let mut came = vec![0; message.len()];
+        stream.write_all(message)?;
+        stream.read_exact(&mut came)?;
+        check_bytes_equal(&came, message)
+    }
+}
+
+/// Workload: idle connections to a server.
+pub(super) struct IdleConnections<L> {
     connections_count: u32,
-    client: tls::TlsClientConfig,
-    server: tls::TlsServerConfig,
+    link: L,
     /// Process id and port of the server.
     server_state: Region<IdleServer>,
 }
 
-impl<const TLS: bool> IdleConnections<TLS> {
+impl<L: Link> IdleConnections<L> {
     /// Runs the server until all connections are closed.
     fn serve(&self) -> Result<(), Fault> {
         let echo = IdleHandler { open_count: self.connections_count, stopper: None };
@@ -87,10 +117,8 @@ impl<const TLS: bool> IdleConnections<TLS> {
             .map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        let mut listen = ListenOptions::new((Ipv4Addr::LOCALHOST, 0).into());
-        if TLS {
-            listen = listen.with_tls(&self.server);
-        }
+        let listen = ListenOptions::new((Ipv4Addr::LOCALHOST, 0).into());
+        let listen = self.link.configure_listener(listen);
         let port = reactor.listen(listen).map_err(Fault::from_error)?.port();
         // Relaxed: published by the store of the port below.
         self.server_state.process_id.store(u64::from(std::process::id()), Ordering::Relaxed);
@@ -109,15 +137,7 @@ impl<const TLS: bool> IdleConnections<TLS> {
     /// Connects and exchanges one message, so that the connection has been active before it is idle.
     fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
         let mut stream = TcpStream::connect(address)?;
-        if TLS {
-            let sealed = TlsCodec::handshake(&stream, &self.client, Vec::new())?;
-            sealed.echo(&stream, MESSAGE)?;
-            return Ok(stream);
-        }
-        let mut came = [0; MESSAGE.len()];
-        stream.write_all(MESSAGE)?;
-        stream.read_exact(&mut came)?;
-        check_bytes_equal(&came, MESSAGE).map(|()| stream)
+        self.link.exchange(&mut stream, MESSAGE).map(|()| stream)
     }
 }
 
@@ -129,7 +149,7 @@ fn anonymous_bytes(process: u64) -> Result<u64, Fault> {
     kib.map(|kib| kib << 10).ok_or_else(|| Fault::new("/proc/PID/status has no RssAnon"))
 }
 
-impl<const TLS: bool> Handover for IdleConnections<TLS> {
+impl<L: Link> Handover for IdleConnections<L> {
     type Args = IdleArgs;
     const SPEC: Spec = Spec::new(
         "net/idle-bytes",
@@ -142,9 +162,8 @@ impl<const TLS: bool> Handover for IdleConnections<TLS> {
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(args: &IdleArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (client, server) = new_client_and_server(false)?;
-        let server_state = setup.shared_region()?;
-        Ok(Self { connections_count: args.connections_count, client, server, server_state })
+        let (link, server_state) = (L::setup()?, setup.shared_region()?);
+        Ok(Self { connections_count: args.connections_count, link, server_state })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {

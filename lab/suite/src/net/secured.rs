@@ -1,5 +1,6 @@
 //! The load of `net/load` with TLS.
 
+use super::idle::Link;
 use super::load::{
     ClientCodec, LOAD_PARTS, LoadArgs, LoadClient, ServerCpuTime, clone_far_ends,
     create_connections,
@@ -8,9 +9,9 @@ use super::servers::LoadHandler;
 use crate::common::{bytes_to_usize, check_bytes_equal};
 use handover_base::usage::Usage;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
-use handover_net::Config;
 use handover_net::engine::TlsState;
 use handover_net::tls::{self, ClientOptions, Identity, ServerOptions, ServerVerification};
+use handover_net::{Config, ListenOptions};
 use handover_record::Spec;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{ErrorKind, Read, Write};
@@ -34,14 +35,25 @@ fn new_server_config(
     tls::TlsServerConfig::new(identity, options).map_err(Fault::from_error)
 }
 
-/// Creates the TLS configurations of a client and of a server with a new certificate.
-pub(super) fn new_client_and_server(
-    record_per_message: bool,
-) -> Result<(tls::TlsClientConfig, tls::TlsServerConfig), Fault> {
-    Ok((
-        new_client_config(record_per_message)?,
-        new_server_config(&generate_identity()?, record_per_message)?,
-    ))
+/// Link: TLS with a new certificate.
+pub(super) struct TlsLink {
+    client: tls::TlsClientConfig,
+    server: tls::TlsServerConfig,
+}
+
+impl Link for TlsLink {
+    fn setup() -> Result<Self, Fault> {
+        let server = new_server_config(&generate_identity()?, false)?;
+        Ok(Self { client: new_client_config(false)?, server })
+    }
+
+    fn configure_listener(&self, listen: ListenOptions) -> ListenOptions {
+        listen.with_tls(&self.server)
+    }
+
+    fn exchange(&self, stream: &mut TcpStream, message: &[u8]) -> Result<(), Fault> {
+        TlsCodec::handshake(stream, &self.client, Vec::new())?.echo(stream, message)
+    }
 }
 
 /// Encoding of a client's messages by TLS.

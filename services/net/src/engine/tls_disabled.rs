@@ -1,7 +1,7 @@
 //! Stand-in for `tls.rs` if the feature `tls` is off: no connection has TLS.
 
 use super::outbound::SendQueueOverflow;
-use crate::tls::{SetupError, TlsError, TlsServerConfig};
+use crate::tls::{SetupError, TlsClientConfig, TlsError, TlsServerConfig};
 
 /// Events found while decrypting TLS records: end of the handshake, and end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,7 +33,22 @@ impl TlsState {
         match *server {}
     }
 
+    /// Creates a client's state if the feature `tls` is on; cannot be called otherwise.
+    ///
+    /// # Errors
+    /// None.
+    pub fn new_client(
+        client: &TlsClientConfig,
+        _server_name: &str,
+        _now_ns: u64,
+    ) -> Result<Self, SetupError> {
+        match *client {}
+    }
+
     uncallable! {
+        /// Returns `true` after the handshake if the feature `tls` is on; cannot be called otherwise.
+        #[must_use]
+        pub fn is_handshake_complete(self: &Self) -> bool;
         pub(crate) fn handshake_started_ns(self: &Self) -> Option<u64>;
         pub(crate) fn restart_handshake_timeout(self: &mut Self, _now_ns: u64);
         pub(crate) fn is_within_record(self: &Self) -> bool;
@@ -43,9 +58,11 @@ impl TlsState {
         pub(crate) fn check_early_limit(
             self: &Self, _bytes: usize, _bytes_max: usize
         ) -> Result<(), SendQueueOverflow>;
-        pub(crate) fn append_close_notify(self: &mut Self, _out: &mut Vec<u8>);
         pub(crate) fn is_resumed(self: &Self) -> Option<bool>;
         pub(crate) fn truncation_error(self: &Self) -> TlsError;
+
+        /// Appends the record that ends a connection if the feature `tls` is on; cannot be called otherwise.
+        pub fn append_close_notify(self: &mut Self, _out: &mut Vec<u8>);
 
         /// Decrypts records if the feature `tls` is on; cannot be called otherwise.
         ///
