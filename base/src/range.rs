@@ -6,8 +6,9 @@
 //!
 //! let error = range::check("slots_count", 0_u32, 1, 64).unwrap_err();
 //! assert_eq!(error.to_string(), "slots_count=0: must lie in 1..=64");
-//! let error = range::check("spin_max", Duration::from_millis(2), Duration::ZERO, Duration::from_millis(1));
-//! assert_eq!(error.unwrap_err().to_string(), "spin_max=2ms: must lie in 0ns..=1ms");
+//! let (value, max) = (Duration::from_millis(2), Duration::from_millis(1));
+//! let error = range::check("spin_max", value, Duration::ZERO, max).unwrap_err();
+//! assert_eq!(error.to_string(), "spin_max=2ms: must lie in 0ns..=1ms");
 //! ```
 
 use core::fmt;
