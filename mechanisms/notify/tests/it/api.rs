@@ -5,6 +5,7 @@
 use handover_base::futex::Scope;
 use handover_base::sync::auto_traits;
 use handover_notify::shared::MappedCore;
+use handover_notify::task::{self, ClosedError};
 use handover_notify::{
     Config, Notify, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
 };
@@ -74,6 +75,25 @@ fn both_sides_work_on_a_user_provided_core() {
     let mut receiver = adaptive::Receiver::from_core(&CORE, Scope::Private, Config::default())
         .expect("a valid configuration");
     assert_eq!(receiver.wait(), 1, "what was pending before the receiver came");
+}
+
+#[test]
+fn thread_waits_for_a_notification_and_learns_of_the_last_drop() {
+    const SOON: Duration = Duration::from_millis(20);
+    let (sender, mut receiver) = task::pair();
+    assert_eq!(receiver.notified_timeout(Duration::ZERO), Ok(false));
+    assert_eq!(receiver.notified_timeout(SOON), Ok(false));
+    sender.notify();
+    assert_eq!(receiver.notified_timeout(Duration::MAX), Ok(true));
+    let other = thread::spawn(move || {
+        thread::sleep(SOON); // so that the receiver sleeps, on most machines
+        sender.notify();
+        thread::sleep(SOON);
+    });
+    assert_eq!(receiver.notified_blocking(), Ok(()));
+    assert_eq!(receiver.notified_blocking(), Err(ClosedError), "the sender was dropped");
+    assert_eq!(receiver.notified_timeout(Duration::MAX), Err(ClosedError));
+    other.join().expect("the sender");
 }
 
 #[cfg(not(miri))]
