@@ -11,11 +11,12 @@
 //! assert_eq!(set.wait(Some(0), |word, flags| ready.push((word, flags)))?, 1);
 //! assert_eq!(ready, [(7, Flags::IN)]);
 //! assert_eq!(set.wait(Some(0), |_, _| ())?, 0, "an edge was reported twice");
-//! # Ok::<(), rustix::io::Errno>(())
+//! # Ok::<(), std::io::Error>(())
 //! ```
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +59,7 @@ impl Epoll {
     ///
     /// # Errors
     /// An error of epoll_create1(2).
-    pub fn new(ready_max: usize) -> Result<Self, Errno> {
+    pub fn new(ready_max: usize) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { set, ready_max: ready_max.clamp(1, READY_EVENTS_MAX) })
     }
@@ -68,24 +69,24 @@ impl Epoll {
     ///
     /// # Errors
     /// An error of epoll_ctl(2).
-    pub fn add(&self, fd: impl AsFd, word: u64, flags: Flags) -> Result<(), Errno> {
-        epoll::add(&self.set, fd, epoll::EventData::new_u64(word), flags)
+    pub fn add(&self, fd: impl AsFd, word: u64, flags: Flags) -> io::Result<()> {
+        Ok(epoll::add(&self.set, fd, epoll::EventData::new_u64(word), flags)?)
     }
 
     /// Changes the word and the flags of a descriptor. Events that are pending are reported again.
     ///
     /// # Errors
     /// An error of epoll_ctl(2).
-    pub fn modify(&self, fd: impl AsFd, word: u64, flags: Flags) -> Result<(), Errno> {
-        epoll::modify(&self.set, fd, epoll::EventData::new_u64(word), flags)
+    pub fn modify(&self, fd: impl AsFd, word: u64, flags: Flags) -> io::Result<()> {
+        Ok(epoll::modify(&self.set, fd, epoll::EventData::new_u64(word), flags)?)
     }
 
     /// Removes a descriptor from the set.
     ///
     /// # Errors
     /// An error of epoll_ctl(2).
-    pub fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
-        epoll::delete(&self.set, fd)
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.set, fd)?)
     }
 
     /// Waits for events and calls `each` with the word and the flags of each event. Returns the
@@ -103,7 +104,7 @@ impl Epoll {
         &self,
         timeout_ns: Option<u64>,
         mut each: impl FnMut(u64, Flags),
-    ) -> Result<usize, Errno> {
+    ) -> io::Result<usize> {
         // Not kept between calls: the kernel's record holds a pointer, which would make `Epoll` not
         // `Send`.
         let mut buffer = [const { MaybeUninit::uninit() }; READY_EVENTS_MAX];
@@ -120,7 +121,7 @@ impl Epoll {
                 Ok(events.len())
             }
             Err(Errno::INTR) => Ok(0),
-            Err(errno) => Err(errno),
+            Err(errno) => Err(errno.into()),
         }
     }
 }

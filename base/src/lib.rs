@@ -16,6 +16,7 @@ pub mod random;
 pub mod range;
 #[allow(unsafe_code)]
 mod raw;
+mod setters;
 pub mod slab;
 pub mod stage;
 pub mod sync;

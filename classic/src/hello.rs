@@ -606,7 +606,7 @@ mod tests {
         ] {
             let thread = NotifyOptions { fds, wake }.config().thread;
             assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
-            let spins = thread.spin.spin_ns_max > 0;
+            let spins = !thread.spin.spin_max.is_zero();
             assert_eq!(spins, thread.park_on == ParkOn::Auto, "{fds}, {wake:?}");
         }
     }

@@ -217,8 +217,10 @@ impl HeldConnections {
         stop: &AtomicBool,
         opened: &AtomicU64,
     ) -> Result<Self, Fault> {
-        let epoll = Epoll::new(EVENTS_MAX)
-            .map_err(|errno| Fault::Refused { call: "epoll_create", errno })?;
+        let epoll = Epoll::new(EVENTS_MAX).map_err(|error| Fault::Refused {
+            call: "epoll_create",
+            errno: socket::errno(&error),
+        })?;
         let mut held = Self {
             epoll,
             connections: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
@@ -278,7 +280,8 @@ impl HeldConnections {
         }
         let fd = connected.map_err(|(_, errno)| OpenFailure::from(errno))?;
         let index = self.connections.len() as u64;
-        self.epoll.add(&fd, index, socket::WATCHED_EVENTS).map_err(OpenFailure::from)?;
+        let added = self.epoll.add(&fd, index, socket::WATCHED_EVENTS);
+        added.map_err(|error| socket::errno(&error))?;
         if let Some(encryption) = &self.encryption {
             self.tls_states.push(Some(encryption.begin()?));
         }
@@ -294,7 +297,8 @@ impl HeldConnections {
             // The value was stored from a usize.
             events.push((at as usize, flags));
         });
-        waited.map_err(|errno| Fault::Refused { call: "epoll_wait", errno })?;
+        waited
+            .map_err(|error| Fault::Refused { call: "epoll_wait", errno: socket::errno(&error) })?;
         let mut polled = PollResult { events_count: events.len(), ..PollResult::default() };
         for (at, flags) in events {
             let Some(connection) = self.connections.get_mut(at) else { continue };

@@ -4,12 +4,18 @@ use handover_base::epoll::Flags;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{ipproto, sockopt};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Epoll events that are watched on a connection, edge-triggered.
 pub(crate) const WATCHED_EVENTS: Flags =
     Flags::IN.union(Flags::OUT).union(Flags::RDHUP).union(Flags::ET);
+
+/// Returns the error number of a failed system call.
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
 
 /// Starts to connect a new socket, from the address `source` if it is `Some`. An error includes the
 /// name of the failed system call.

@@ -99,8 +99,8 @@ impl Timers for Wheel<u32> {
     type Id = TimerId;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
-        // One more timer, for the pair.
-        let config = Config { timers_max: timers_max + 1, timers_reserved: timers_max + 1 };
+        let count = timers_max + 1; // one more, for the pair
+        let config = Config::default().timers_max(count).timers_reserved(count);
         Wheel::new(config, 0).map_err(Fault::from_error)
     }
 

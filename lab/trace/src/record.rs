@@ -68,6 +68,7 @@ const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// Options of a recording: selection of events, and the file to write.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RecordOptions {
     /// Path of the program's trace. The traces of processes that it starts are at `FILE.PID`.
     pub file: PathBuf,
@@ -81,8 +82,8 @@ pub struct RecordOptions {
     pub exclude: Vec<String>,
     /// Maximum depth of recorded calls, up to 1023. Deeper calls are omitted.
     pub depth: u32,
-    /// Minimum duration of recorded calls, in ns. Shorter calls are omitted.
-    pub min_duration_ns: u64,
+    /// Minimum duration of recorded calls. Shorter calls are omitted.
+    pub min_duration: Duration,
     /// Maximum time that a thread with a full ring waits before its event is lost. For streams
     /// only.
     pub wait: Duration,
@@ -90,6 +91,18 @@ pub struct RecordOptions {
     /// may have.
     pub force: bool,
 }
+
+handover_base::setters!(RecordOptions {
+    file: PathBuf,
+    policy: Policy,
+    ring_bytes: u64,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    depth: u32,
+    min_duration: Duration,
+    wait: Duration,
+    force: bool,
+});
 
 impl RecordOptions {
     /// Creates options for a stream of all events.
@@ -102,7 +115,7 @@ impl RecordOptions {
             include: Vec::new(),
             exclude: Vec::new(),
             depth: DEPTH_MAX,
-            min_duration_ns: 0,
+            min_duration: Duration::ZERO,
             wait: Duration::ZERO,
             force: false,
         }
@@ -527,7 +540,7 @@ impl RecorderFolders {
             list(&options.exclude)?,
             options.ring_bytes,
             options.depth,
-            options.min_duration_ns,
+            options.min_duration.as_nanos(),
             options.wait.as_nanos(),
         ))
     }

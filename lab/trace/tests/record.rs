@@ -29,7 +29,7 @@ fn run(built: &Built, options: &RecordOptions) -> RecordResult {
 }
 
 fn options(built: &Built) -> RecordOptions {
-    RecordOptions { ring_bytes: 1 << 20, ..RecordOptions::new(built.folder.path().join("a.trace")) }
+    RecordOptions::new(built.folder.path().join("a.trace")).ring_bytes(1 << 20)
 }
 
 /// Counts the calls of each function, as `caller/callee`; asserts that every end matches its
@@ -67,7 +67,7 @@ fn every_call_has_its_caller_name_and_source_position() {
     {
         for policy in [Policy::Stream, Policy::Last] {
             let Some(built) = build(CALLS, "calls.c", flags) else { return };
-            let options = RecordOptions { policy, ..options(&built) };
+            let options = options(&built).policy(policy);
             let recorded = run(&built, &options);
             assert_eq!((recorded.exit_code(), recorded.written.len()), (0, 1), "{recorded:?}");
             assert_eq!(recorded.notes, Vec::<String>::new());
@@ -91,20 +91,11 @@ fn only_selected_functions_are_recorded() {
         let Some(built) = build(CALLS, "calls.c", &[flag, "-O2"]) else { return };
         let of = |patterns: &[&str]| patterns.iter().map(|it| (*it).to_owned()).collect();
         let cases: [(RecordOptions, _); 4] = [
-            (
-                RecordOptions { include: of(&["m*"]), ..options(&built) },
-                counts([("/main", 1), ("main/middle", 1000)]),
-            ),
-            (
-                RecordOptions { exclude: of(&["mid*"]), ..options(&built) },
-                counts([("/main", 1), ("main/leaf", 2000)]),
-            ),
-            (
-                RecordOptions { depth: 2, ..options(&built) },
-                counts([("/main", 1), ("main/middle", 1000)]),
-            ),
+            (options(&built).include(of(&["m*"])), counts([("/main", 1), ("main/middle", 1000)])),
+            (options(&built).exclude(of(&["mid*"])), counts([("/main", 1), ("main/leaf", 2000)])),
+            (options(&built).depth(2), counts([("/main", 1), ("main/middle", 1000)])),
             // One hour: even main is shorter.
-            (RecordOptions { min_duration_ns: 3_600_000_000_000, ..options(&built) }, counts([])),
+            (options(&built).min_duration(Duration::from_secs(3_600)), counts([])),
         ];
         for (options, expected) in cases {
             run(&built, &options);
@@ -124,7 +115,7 @@ fn min_duration_drops_calls_by_their_own_duration() {
     ";
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(SOURCE, "slow.c", &[flag, "-O1"]) else { return };
-        let options = RecordOptions { min_duration_ns: 250_000_000, ..options(&built) };
+        let options = options(&built).min_duration(Duration::from_millis(250));
         run(&built, &options);
         let calls = calls(&Trace::open(&options.file).unwrap());
         assert_eq!(calls, counts([("/main", 1), ("main/slow", 1)]), "{flag}");
@@ -187,7 +178,7 @@ fn waiting_program_loses_no_event_with_the_smallest_ring() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(SOURCE, "held.c", &[flag, "-O1", "-pthread"]) else { return };
         let wait = Duration::from_secs(100);
-        let options = RecordOptions { ring_bytes: 1 << 16, wait, ..options(&built) };
+        let options = options(&built).ring_bytes(1 << 16).wait(wait);
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0, "{flag}");
         let trace = Trace::open(&options.file).unwrap();
@@ -207,7 +198,7 @@ fn killed_program_leaves_all_events_readable() {
     for flag in [HOOKS, PATCHABLE] {
         for policy in [Policy::Stream, Policy::Last] {
             let Some(built) = build(SOURCE, "killed.c", &[flag, "-O1"]) else { return };
-            let options = RecordOptions { policy, ..options(&built) };
+            let options = options(&built).policy(policy);
             let recorded = run(&built, &options);
             assert_eq!(recorded.exit_code(), 128 + 9);
             let trace = Trace::open(&options.file).unwrap();
@@ -256,7 +247,7 @@ fn traced_function_keeps_arguments_and_results() {
         let Some(built) = build(build::VALUES, "values.c", &flags) else { return };
         // A small ring often begins a new block, which takes the slow path.
         for policy in [Policy::Last, Policy::Stream] {
-            let options = RecordOptions { policy, ring_bytes: 8192, ..options(&built) };
+            let options = options(&built).policy(policy).ring_bytes(8192);
             let recorded = run(&built, &options);
             assert_eq!(recorded.exit_code(), 0, "{flags:?}: a check in the program failed");
         }
@@ -293,7 +284,7 @@ fn functions_of_linked_and_dlopened_objects_are_traced() {
             return;
         };
         let Some(built) = build(opener, "opener.c", &["-O1"]) else { return };
-        let options = RecordOptions { force: true, ..options(&built) };
+        let options = options(&built).force(true);
         let words = [OsString::from(&built.path), OsString::from(&shared.path)];
         let recorded = record(&options, &words, &|| None).unwrap();
         assert_eq!(recorded.exit_code(), 0);
@@ -344,7 +335,7 @@ fn untraceable_program_is_refused_with_the_reason_before_it_runs() {
     assert!(error.to_string().contains("not an executable file"), "{error}");
 
     // With `force` it runs, and a note says that nothing was recorded.
-    let options = RecordOptions { force: true, ..options(&built) };
+    let options = options(&built).force(true);
     let recorded = run(&built, &options);
     assert!(recorded.written.is_empty());
     assert!(
@@ -374,7 +365,7 @@ fn c_and_cpp_probes_are_recorded_with_their_values() {
         ("probes.cc", &["-O2", "-fPIC"]),
     ] {
         let Some(built) = build(build::PROBES, name, flags) else { return };
-        let options = RecordOptions { exclude: vec!["*.hidden".into()], ..options(&built) };
+        let options = options(&built).exclude(vec!["*.hidden".into()]);
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
         let trace = Trace::open(&options.file).unwrap();
@@ -442,7 +433,7 @@ fn file_that_is_not_a_trace_is_refused_and_kept() {
         let kind = || std::fs::symlink_metadata(place(name)).unwrap().file_type();
         let before = kind();
         for policy in [Policy::Stream, Policy::Last] {
-            let options = RecordOptions { policy, ..RecordOptions::new(place(name)) };
+            let options = RecordOptions::new(place(name)).policy(policy);
             let error = record(&options, &[OsString::from(&built.path)], &|| None).unwrap_err();
             assert!(matches!(error, RecordError::File { .. }), "{name}: {error}");
             assert_eq!(kind(), before, "{name}");
@@ -465,7 +456,7 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
     let link = built.folder.path().join("link");
     std::os::unix::fs::symlink(&options.file, &link).unwrap();
 
-    let forced = RecordOptions { force: true, ..options.clone() };
+    let forced = options.clone().force(true);
     let recorded = run(&other, &forced);
     assert!(recorded.written.is_empty() && has_note(&recorded, "nothing was recorded"));
     assert_eq!(std::fs::read(&options.file).unwrap(), oldest);
@@ -475,7 +466,7 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
         [(Policy::Last, &options.file), (Policy::Last, &link), (Policy::Stream, &link)]
     {
         let before = std::fs::read(&options.file).unwrap();
-        let options = RecordOptions { policy, file: file.clone(), ..options.clone() };
+        let options = options.clone().policy(policy).file(file.clone());
         let recorded = run(&built, &options);
         assert_eq!(recorded.written.len(), 1, "{recorded:?}");
         assert_ne!(std::fs::read(&options.file).unwrap(), before, "{policy}");
@@ -579,7 +570,7 @@ fn program_continues_when_its_trace_is_truncated() {
     for flag in [HOOKS, PATCHABLE] {
         for policy in [Policy::Last, Policy::Stream] {
             let Some(built) = build(CUT_SHORT, "cut.c", &[flag, "-O1", "-pthread"]) else { return };
-            let options = RecordOptions { policy, ..options(&built) };
+            let options = options(&built).policy(policy);
             let recorded = run(&built, &options);
             assert_eq!(recorded.exit_code(), 0, "{flag} {policy} {recorded:?}");
             assert!(has_note(&recorded, "truncated"), "{flag} {policy} {recorded:?}");
@@ -594,13 +585,13 @@ fn program_continues_when_its_trace_is_truncated() {
 fn failed_file_creation_is_reported_rather_than_nothing_to_record() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     for policy in [Policy::Stream, Policy::Last] {
-        let options = RecordOptions { policy, ..options(&built) };
+        let options = options(&built).policy(policy);
         let mut words: Vec<OsString> = ["sh", "-c", "ulimit -f 0; trap '' XFSZ; exec \"$0\""]
             .map(OsString::from)
             .into_iter()
             .collect();
         words.push(OsString::from(&built.path));
-        let recorded = record(&RecordOptions { force: true, ..options }, &words, &|| None).unwrap();
+        let recorded = record(&options.force(true), &words, &|| None).unwrap();
         assert_eq!(recorded.exit_code(), 0);
         assert!(recorded.written.is_empty());
         assert!(!has_note(&recorded, "no selected function"), "{recorded:?}");

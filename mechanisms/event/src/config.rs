@@ -183,7 +183,7 @@ impl Config {
         range::check("local_messages_max", self.local_messages_max, 1, LOCAL_LIMIT)?;
         range::check("messages_per_round_max", self.messages_per_round_max, 1, PER_ROUND_LIMIT)?;
         range::check("timers_per_round_max", self.timers_per_round_max, 1, PER_ROUND_LIMIT)?;
-        handover_timer::Config { timers_max: self.timers_max, timers_reserved: 0 }.validate()?;
+        handover_timer::Config::default().timers_max(self.timers_max).validate()?;
         self.thread.validate()
     }
 }

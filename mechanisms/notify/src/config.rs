@@ -2,9 +2,10 @@
 
 use crate::ConfigError;
 use handover_base::range;
+use std::time::Duration;
 
-/// Greatest valid value of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
-const SPIN_NS_LIMIT: u32 = 1_000_000;
+/// Greatest valid value of [`Config::spin_max`]. For longer spins, write a loop of your own.
+const SPIN_LIMIT: Duration = Duration::from_millis(1);
 /// Greatest valid value of [`Config::quiet_waits_max`].
 const QUIET_WAITS_LIMIT: u32 = 65_536;
 
@@ -12,21 +13,23 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 ///
 /// ```
 /// use handover_notify::Config;
-/// let config = Config { spin_ns_max: 20_000, ..Config::default() };
+/// use std::time::Duration;
+/// let config = Config::default().spin_max(Duration::from_micros(20));
 /// config.validate()?;
 /// assert_eq!(
-///     Config { spin_ns_max: 2_000_000, ..config }.validate().unwrap_err().to_string(),
-///     "spin_ns_max=2000000: must lie in 0..=1000000",
+///     config.spin_max(Duration::from_millis(2)).validate().unwrap_err().to_string(),
+///     "spin_max=2ms: must lie in 0ns..=1ms",
 /// );
 /// # Ok::<(), handover_notify::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
-    /// Maximum time in ns that one wait spins before it sleeps; 0 never spins. Default 50,000.
+    /// Maximum time that one wait spins before it sleeps; zero never spins. Default 50 µs.
     ///
     /// This is only a bound. Below it, a receiver spins for twice the cost of a sleep on this machine, which it
     /// measures (1 to 20 µs), and only while spinning pays. Lower it where CPU time matters more than latency.
-    pub spin_ns_max: u32,
+    pub spin_max: Duration,
     /// Maximum number of consecutive waits that sleep without spinning. The next wait spins, to
     /// find out if spinning pays again. Default 64.
     ///
@@ -35,9 +38,11 @@ pub struct Config {
     pub quiet_waits_max: u32,
 }
 
+handover_base::setters!(Config { spin_max: Duration, quiet_waits_max: u32 });
+
 impl Default for Config {
     fn default() -> Self {
-        Self { spin_ns_max: 50_000, quiet_waits_max: 64 }
+        Self { spin_max: Duration::from_micros(50), quiet_waits_max: 64 }
     }
 }
 
@@ -46,15 +51,15 @@ impl Config {
     /// receiver only while it sleeps.
     #[must_use]
     pub fn never_spin() -> Self {
-        Self { spin_ns_max: 0, ..Self::default() }
+        Self::default().spin_max(Duration::ZERO)
     }
 
-    /// Checks that `spin_ns_max` and `quiet_waits_max` are within their ranges.
+    /// Checks that `spin_max` and `quiet_waits_max` are within their ranges.
     ///
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        range::check("spin_ns_max", self.spin_ns_max, 0, SPIN_NS_LIMIT)?;
+        range::check("spin_max", self.spin_max, Duration::ZERO, SPIN_LIMIT)?;
         range::check("quiet_waits_max", self.quiet_waits_max, 1, QUIET_WAITS_LIMIT)
     }
 }

@@ -98,7 +98,10 @@ pub struct Stats {
 /// ```
 #[derive(Debug, Clone)]
 pub struct SpinPolicy {
-    config: Config,
+    /// Configured maximum duration of a spin in ns.
+    spin_ns_max: u64,
+    /// Configured maximum number of consecutive waits without a spin.
+    quiet_waits_max: u32,
     /// Duration of one poll in ps, with the pause before it.
     poll_ps: u64,
     /// Running mean of the cost of a sleep in ns. It counts from the sender's wake until the
@@ -126,7 +129,8 @@ impl SpinPolicy {
     #[must_use]
     pub fn new(config: Config, poll_ps: u64) -> Self {
         let mut engine = Self {
-            config,
+            spin_ns_max: u64::try_from(config.spin_max.as_nanos()).unwrap_or(u64::MAX),
+            quiet_waits_max: config.quiet_waits_max,
             poll_ps: poll_ps.max(1),
             wake_ns: WAKE_NS_GUESS,
             limit_ns: 0,
@@ -216,13 +220,13 @@ impl SpinPolicy {
         self.misses_in_row = self.misses_in_row.saturating_add(1);
         if let Some(doublings) = self.misses_in_row.checked_sub(MISSES_ALLOWED + 1) {
             let quiet = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
-            self.quiet_waits_left = quiet.min(self.config.quiet_waits_max);
+            self.quiet_waits_left = quiet.min(self.quiet_waits_max);
         }
     }
 
     /// Computes the maximum duration of a spin from the mean cost of a sleep.
     fn update_limit(&mut self) {
-        self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * SPIN_PER_WAKE_MAX);
+        self.limit_ns = self.spin_ns_max.min(self.wake_ns * SPIN_PER_WAKE_MAX);
         let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPIN_POLLS_MAX);
         self.limit_polls = spins as u32; // at most SPIN_POLLS_MAX, which fits
         self.budget_polls = self.budget_polls.min(self.limit_polls);
@@ -232,6 +236,7 @@ impl SpinPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const LONG_NS: u64 = 1_000_000;
     const SHORT_NS: u64 = 5_000;
@@ -435,7 +440,7 @@ mod tests {
 
     #[test]
     fn extreme_values_do_not_overflow() {
-        let config = Config { spin_ns_max: u32::MAX, quiet_waits_max: u32::MAX };
+        let config = Config { spin_max: Duration::MAX, quiet_waits_max: u32::MAX };
         for poll_ps in [0, 1, u64::MAX] {
             let mut engine = SpinPolicy::new(config, poll_ps);
             for ns in [0, 1, u64::MAX] {

@@ -1,21 +1,22 @@
 //! Error types, one for each operation.
 
-use rustix::io::Errno;
+use std::io;
 
 /// Error of validating a [`Config`](crate::Config).
 pub type ConfigError = handover_base::range::OutOfRange;
 
 /// Error of creating a connected sender and receiver.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
     /// A system call failed; most often with EMFILE, as too many files are open (`ulimit -n`).
-    #[error("cannot create a sender and a receiver: {call} failed: {errno}")]
+    #[error("cannot create a sender and a receiver: {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
-        errno: Errno,
+        #[source]
+        source: io::Error,
     },
     /// The configuration has a field outside its range.
     #[error(transparent)]
@@ -23,16 +24,17 @@ pub enum PairError {
 }
 
 /// Error of creating or mapping a [`MappedCore`](crate::shared::MappedCore), which processes share.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// A system call failed; contains its name and error number.
-    #[error("cannot share memory: {call} failed: {errno}")]
+    /// A system call failed; contains its name and error.
+    #[error("cannot share memory: {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
-        errno: Errno,
+        #[source]
+        source: io::Error,
     },
     /// The file is shorter than the core that it should contain.
     #[error(

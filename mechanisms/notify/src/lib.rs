@@ -8,7 +8,7 @@
 // - `raw::cpu`, `stage`: the CPU's number, and probe sites;
 // - `drive::waiting`: the loop that spins, then sleeps, over engine and word;
 // - `drive::{adaptive, adaptive_fd, parker}`: the mechanisms;
-// - `task`: the mechanism for an asynchronous task, over `word`; a model checks it;
+// - `task`: the mechanism whose receiver learns of the last drop, over `word`; a model checks it;
 // - `raw::mapping`, `drive::shared`: an adaptive core in memory that processes share.
 
 mod config;
@@ -23,7 +23,6 @@ mod park;
 mod raw;
 #[cfg(not(handover_loom))]
 mod stage;
-#[cfg(feature = "async")]
 pub mod task;
 mod word;
 

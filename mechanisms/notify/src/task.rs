@@ -1,29 +1,20 @@
 //! Notification whose receiver learns that all senders were dropped. The state word is the same, but the receiver is a
-//! future, for a task of any executor (this crate depends on none), or a thread that waits in
-//! [`notified_blocking`](Receiver::notified_blocking).
+//! thread that sleeps without spinning, or a task of any executor (this crate depends on none): with the feature
+//! `async`, `receiver.notified()` is a future.
 //!
 //! ```
 //! use handover_notify::{Notify, task};
-//! # use std::pin::pin;
-//! # use std::task::{Context, Poll, Waker};
-//! # fn block_on<F: Future>(future: F) -> F::Output { // the senders have finished when this is called
-//! #     let mut context = Context::from_waker(Waker::noop());
-//! #     let Poll::Ready(output) = pin!(future).poll(&mut context) else { panic!("not ready") };
-//! #     output
-//! # }
 //!
 //! let (sender, mut receiver) = task::pair();
-//! std::thread::spawn(move || sender.notify()).join().unwrap();
-//! block_on(async {
-//!     receiver.notified().await?; // notified, by however many calls
-//!     assert_eq!(receiver.notified().await, Err(task::ClosedError)); // the sender was dropped
-//!     Ok::<(), task::ClosedError>(())
-//! })?;
+//! std::thread::spawn(move || sender.notify());
+//! receiver.notified_blocking()?; // notified, by however many calls
+//! assert_eq!(receiver.notified_blocking(), Err(task::ClosedError)); // the sender was dropped
 //! # Ok::<(), task::ClosedError>(())
 //! ```
 
 use crate::{Notify, StateWord};
 use core::fmt;
+#[cfg(feature = "async")]
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use handover_base::sync::Arc;
@@ -64,11 +55,11 @@ pub fn pair() -> (Sender, Receiver) {
     (Sender { core }, receiver)
 }
 
-/// Sending end of a notification to a task; clone it for more senders. Dropping the last sender closes the receiver.
+/// Sending end of a notification; clone it for more senders. Dropping the last sender closes the receiver.
 ///
 /// # Cost of a notification
-/// One exchange, and the transfer of a cache line if the receiver has accessed it since. If the task sleeps, also a
-/// lock and the waker's own cost.
+/// One exchange, and the transfer of a cache line if the receiver has accessed it since. If the receiver
+/// sleeps, also a lock and the waker's own cost.
 pub struct Sender {
     core: Arc<TaskCore>,
 }
@@ -76,7 +67,7 @@ pub struct Sender {
 impl Notify for Sender {
     #[inline]
     fn notify(&self) {
-        // The CPU is of use to a receiver that spins, which a task does not.
+        // The CPU is of use to a receiver that spins, which this one does not.
         if self.core.word.notify(None) {
             self.core.waker.wake_one();
         }
@@ -107,17 +98,34 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// Receiving end of a notification, for one task at a time, as its methods take `&mut self`.
+/// Receiving end of a notification, for one thread or task at a time, as its methods take `&mut self`.
 pub struct Receiver {
     core: Arc<TaskCore>,
     registration: Registration,
 }
 
 impl Receiver {
-    /// Waits until a notification is pending, and consumes all that are pending.
+    /// Waits like [`notified_blocking`](Self::notified_blocking), as a future.
     ///
-    /// Once [`Sender::notify`](Notify::notify) has returned, a wait that is under way or begins later completes, and
-    /// sees the earlier writes of that sender.
+    /// ```
+    /// use handover_notify::{Notify, task};
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
+    /// # fn block_on<F: Future>(future: F) -> F::Output { // the senders have finished when this is called
+    /// #     let mut context = Context::from_waker(Waker::noop());
+    /// #     let Poll::Ready(output) = pin!(future).poll(&mut context) else { panic!("not ready") };
+    /// #     output
+    /// # }
+    ///
+    /// let (sender, mut receiver) = task::pair();
+    /// std::thread::spawn(move || sender.notify()).join().unwrap();
+    /// block_on(async {
+    ///     receiver.notified().await?;
+    ///     assert_eq!(receiver.notified().await, Err(task::ClosedError)); // the sender was dropped
+    ///     Ok::<(), task::ClosedError>(())
+    /// })?;
+    /// # Ok::<(), task::ClosedError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ClosedError`] if all senders were dropped and nothing is pending.
@@ -128,11 +136,12 @@ impl Receiver {
     /// # Cost
     /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise an exchange more, and a
     /// lock or two to store the waker.
+    #[cfg(feature = "async")]
     pub fn notified(&mut self) -> Notified<'_> {
         Notified { receiver: self }
     }
 
-    /// Polls for a notification like [`notified`](Self::notified), for futures and streams written by hand. The task
+    /// Polls for a notification, and consumes all that are pending: for futures and streams written by hand. The task
     /// of the last call that returned `Pending` is woken.
     ///
     /// # Errors
@@ -151,7 +160,10 @@ impl Receiver {
         Poll::Ready(result)
     }
 
-    /// Waits like [`notified`](Self::notified), by blocking this thread.
+    /// Waits until a notification is pending, and consumes all that are pending.
+    ///
+    /// Once [`Sender::notify`](Notify::notify) has returned, a wait that is under way or begins later completes, and
+    /// sees the earlier writes of that sender.
     ///
     /// # Errors
     /// [`ClosedError`] if all senders were dropped and nothing is pending.
@@ -160,8 +172,9 @@ impl Receiver {
     /// Until a sender notifies, or the last one is dropped: sleeps without spinning.
     ///
     /// # Cost
-    /// If a notification is pending, like [`notified`](Self::notified); otherwise also an allocation, and a wake-up by
-    /// the kernel. [`adaptive`](crate::adaptive) costs less, and does not learn that its senders were dropped.
+    /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise also an exchange, a lock
+    /// or two to store the waker, an allocation, and a wake-up by the kernel. [`adaptive`](crate::adaptive) costs less,
+    /// and does not learn that its senders were dropped.
     #[cfg(not(handover_loom))]
     pub fn notified_blocking(&mut self) -> Result<(), ClosedError> {
         self.notified_until(None).expect("a wait without a deadline ended without a result")
@@ -224,12 +237,14 @@ impl fmt::Debug for Receiver {
 }
 
 /// Future returned by [`Receiver::notified`], which completes once a notification is pending.
+#[cfg(feature = "async")]
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited or polled"]
 pub struct Notified<'a> {
     receiver: &'a mut Receiver,
 }
 
+#[cfg(feature = "async")]
 impl Future for Notified<'_> {
     type Output = Result<(), ClosedError>;
 
@@ -238,6 +253,7 @@ impl Future for Notified<'_> {
     }
 }
 
+#[cfg(feature = "async")]
 impl Drop for Notified<'_> {
     /// Releases the task's waker, which a cancelled wait does not need any more.
     fn drop(&mut self) {

@@ -46,7 +46,7 @@ fn main() {
     );
 
     // 4. The number of timers is bounded, and a refusal returns the payload.
-    let config = Config { timers_max: 1, timers_reserved: 1 };
+    let config = Config::default().timers_max(1).timers_reserved(1);
     let mut small = Wheel::new(config, 0).expect("the configuration is invalid");
     small.start(1, "first").expect("too many timers");
     if let Err(WheelFull(payload)) = small.start(2, "second") {
@@ -55,7 +55,7 @@ fn main() {
 
     // 5. A million timers. These are rough figures; the lab measures properly.
     const COUNT: u32 = 1_000_000;
-    let config = Config { timers_max: COUNT, timers_reserved: COUNT };
+    let config = Config::default().timers_max(COUNT).timers_reserved(COUNT);
     let mut wheel = Wheel::new(config, 0).expect("the configuration is invalid");
     // Scattered over 10 s by a multiplicative hash.
     let deadline_ns = |i: u32| u64::from(i).wrapping_mul(0x9E37_79B9_7F4A_7C15) % (10_000 * MS);

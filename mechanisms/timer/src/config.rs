@@ -9,15 +9,16 @@ const TIMERS_LIMIT: u32 = 1 << 28;
 ///
 /// ```
 /// use handover_timer::Config;
-/// let config = Config { timers_max: 100, ..Config::default() };
+/// let config = Config::default().timers_max(100);
 /// config.validate()?;
 /// assert_eq!(
-///     Config { timers_max: 0, ..config }.validate().unwrap_err().to_string(),
+///     config.timers_max(0).validate().unwrap_err().to_string(),
 ///     "timers_max=0: must lie in 1..=268435456",
 /// );
 /// # Ok::<(), handover_timer::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Maximum number of running timers; starting another one fails. Default 1,048,576.
     ///
@@ -40,6 +41,18 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Sets [`timers_max`](Self#structfield.timers_max).
+    #[must_use]
+    pub fn timers_max(self, timers_max: u32) -> Self {
+        Self { timers_max, ..self }
+    }
+
+    /// Sets [`timers_reserved`](Self#structfield.timers_reserved).
+    #[must_use]
+    pub fn timers_reserved(self, timers_reserved: u32) -> Self {
+        Self { timers_reserved, ..self }
+    }
+
     /// Checks that `timers_max` and `timers_reserved` are within their ranges.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use handover_base::{clock, usage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::io;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +130,8 @@ impl Worker {
     fn run_connections(&mut self, reconn: u64, order: MessageQuota) -> bool {
         let epoll = match Epoll::new(EVENTS_MAX) {
             Ok(epoll) => epoll,
-            Err(errno) => {
+            Err(error) => {
+                let errno = socket::errno(&error);
                 let fault = Fault::Refused { call: "epoll_create", errno };
                 self.report.record_fault(&fault);
                 self.send_event(Event::Failed(fault));
@@ -196,7 +198,7 @@ impl Worker {
         })?;
         epoll
             .add(&fd, client.into(), socket::WATCHED_EVENTS)
-            .map_err(|errno| Fault::Refused { call: "epoll_ctl", errno })?;
+            .map_err(|error| Fault::Refused { call: "epoll_ctl", errno: socket::errno(&error) })?;
         let number = u64::from(self.thread) << 32 | u64::from(client);
         let id = u128::from(self.plan.salt) << 96
             | u128::from(reconn & u64::from(u32::MAX)) << 64
@@ -247,8 +249,9 @@ impl Worker {
                 false => 0,
             };
             if connections.unfinished_count > 0
-                && let Err(errno) = connections.wait(timeout_ns)
+                && let Err(error) = connections.wait(timeout_ns)
             {
+                let errno = socket::errno(&error);
                 self.record_fault(connections, Fault::Refused { call: "epoll_wait", errno }, None);
                 return;
             }
@@ -597,14 +600,14 @@ impl Connections {
     }
 
     /// Waits for events, and queues the ready connections.
-    fn wait(&mut self, timeout_ns: u64) -> Result<(), Errno> {
+    fn wait(&mut self, timeout_ns: u64) -> io::Result<()> {
         let mut timeout_ns = timeout_ns;
         if timeout_ns > 0 && self.schedule_of_thread.is_some() {
             // epoll_wait counts in ms, ppoll in ns.
             let timeout = Timespec::try_from(Duration::from_nanos(timeout_ns)).unwrap_or_default();
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => timeout_ns = 0,
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             }
         }
         let Self { epoll, by_client, ready, .. } = self;

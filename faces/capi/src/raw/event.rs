@@ -168,7 +168,7 @@ pub extern "C" fn handover_event_config_init(
             inbox_messages_max: it.inbox_messages_max,
             local_messages_max: it.local_messages_max,
             timers_max: it.timers_max,
-            spin_ns_max: it.thread.spin.spin_ns_max,
+            spin_ns_max: it.thread.spin.spin_max.as_nanos() as u32,
             timer_slack_ns: it.thread.timer_slack_ns,
             when_full: 0,
         });
@@ -188,7 +188,7 @@ fn config_from_c(config: &handover_event_config) -> Result<Config, Fault> {
         }
     };
     let thread = ThreadConfig::default();
-    let spin = handover_notify::Config { spin_ns_max: config.spin_ns_max, ..thread.spin };
+    let spin = thread.spin.spin_max(Duration::from_nanos(config.spin_ns_max.into()));
     Ok(Config {
         inbox_messages_max: config.inbox_messages_max,
         local_messages_max: config.local_messages_max,

@@ -5,6 +5,7 @@ use crate::status::{Fault, Outcome, handover_status};
 use handover_notify::{Config, Notify, PairError, Wait, adaptive, adaptive_fd, task};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use handover_status::*;
 
@@ -67,7 +68,7 @@ pub extern "C" fn handover_notify_create(
     guard(|| {
         let sender = require("sender", sender)?;
         let receiver = require("receiver", receiver)?;
-        let config = Config { spin_ns_max, ..Config::default() };
+        let config = Config::default().spin_max(Duration::from_nanos(spin_ns_max.into()));
         let (notify, wait): (Box<dyn Notify>, _) = match kind {
             0 => {
                 let (notify, wait) = adaptive::pair(config).map_err(|it| pair_fault(it.into()))?;

@@ -57,7 +57,7 @@ pub extern "C" fn handover_timer_wheel_create(
 ) -> handover_status {
     guard(|| {
         let place = require("wheel", wheel)?;
-        let config = Config { timers_max, ..Config::default() };
+        let config = Config::default().timers_max(timers_max);
         let wheel = Wheel::new(config, now_ns)
             .map_err(|error: ConfigError| HANDOVER_INVALID_ARGUMENT.because(error))?;
         place.write(Some(Box::new(handover_timer_wheel { wheel })));

@@ -239,10 +239,7 @@ impl Group {
         let (ready_sender, ready_queue) = ready::ready_queue(config.machines_max)?;
         let thread =
             ThreadState::new(config, SharedThreadState::new(Some(ready_sender), config.wake_when))?;
-        let timers = handover_timer::Config {
-            timers_max: config.machines_max,
-            ..handover_timer::Config::default()
-        };
+        let timers = handover_timer::Config::default().timers_max(config.machines_max);
         let wheel = Wheel::new(timers, thread_state::now_ns()).map_err(ConfigError::from)?;
         Ok(Self {
             members: Vec::new(),

@@ -92,7 +92,7 @@ impl<M: Send + 'static> MachineState<M> {
                 inbox::ring_inbox(config.inbox_messages_max)?
             }
         };
-        let timers = handover_timer::Config { timers_max: config.timers_max, ..Default::default() };
+        let timers = handover_timer::Config::default().timers_max(config.timers_max);
         let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
         Ok(Self {
             machine,

@@ -6,6 +6,7 @@ use handover_base::epoll::{Epoll, Flags};
 use handover_base::slab::{Key, Slab};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Maximum number of a worker's fibers that wait for descriptors at a time.
@@ -40,7 +41,7 @@ pub(crate) struct ReadinessWait<'a> {
 impl Readiness {
     /// Creates an epoll set with only the descriptor by which [`WorkerState::unpark`] interrupts a
     /// wait.
-    pub(crate) fn new(worker: &WorkerState) -> Result<Self, Errno> {
+    pub(crate) fn new(worker: &WorkerState) -> io::Result<Self> {
         let set = Epoll::new(EVENTS_MAX)?;
         set.add(worker.interrupt_descriptor()?, INTERRUPT_WORD, Flags::IN | Flags::ET)?;
         let waits = RefCell::new(Slab::new(WAITS_MAX));
@@ -52,20 +53,23 @@ impl Readiness {
         &self,
         fd: BorrowedFd<'a>,
         flags: Flags,
-    ) -> Result<ReadinessWait<'a>, Errno> {
+    ) -> io::Result<ReadinessWait<'a>> {
         let key = self.waits.borrow_mut().insert(None).map_err(|_| Errno::NOMEM)?;
         let add = |fd: BorrowedFd<'_>| self.set.add(fd, word(key), flags | Flags::ONESHOT);
         let added = match add(fd) {
             // The set contains each descriptor once.
-            Err(Errno::EXIST) => fcntl_dupfd_cloexec(fd, 0)
-                .and_then(|duplicate| add(duplicate.as_fd()).map(|()| Some(duplicate))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fcntl_dupfd_cloexec(fd, 0)
+                    .map_err(io::Error::from)
+                    .and_then(|duplicate| add(duplicate.as_fd()).map(|()| Some(duplicate)))
+            }
             added => added.map(|()| None),
         };
         match added {
             Ok(duplicate) => Ok(ReadinessWait { key, fd, duplicate }),
-            Err(errno) => {
+            Err(error) => {
                 self.waits.borrow_mut().remove(key);
-                Err(errno)
+                Err(error)
             }
         }
     }
@@ -113,8 +117,8 @@ impl Readiness {
             let key = Key { index: word as u32, generation: (word >> 32) as u32 };
             self.take_waiter(key).into_iter().for_each(&mut wake);
         };
-        if let Err(errno) = self.set.wait(timeout_ns, each) {
-            panic!("cannot wait for the descriptors of a worker: {errno}");
+        if let Err(error) = self.set.wait(timeout_ns, each) {
+            panic!("cannot wait for the descriptors of a worker: {error}");
         }
     }
 

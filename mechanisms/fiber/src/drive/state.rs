@@ -9,7 +9,8 @@ use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use handover_notify::Unparker;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::retry_on_intr;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -95,7 +96,7 @@ impl WorkerState {
 
     /// Returns the eventfd by which [`unpark`](Self::unpark) ends a wait for descriptors; creates
     /// it at the first call. Called by the worker, seldom.
-    pub(crate) fn interrupt_descriptor(&self) -> Result<&OwnedFd, Errno> {
+    pub(crate) fn interrupt_descriptor(&self) -> io::Result<&OwnedFd> {
         // Closed at once if the worker has created one before.
         let created = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let interrupt = self.interrupt.get_or_init(|| created);

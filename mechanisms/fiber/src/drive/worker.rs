@@ -14,8 +14,8 @@ use handover_base::sync::shared::Ordering;
 use handover_notify::{ParkResult, Parker};
 use handover_probe::probe;
 use handover_timer::{Config as WheelConfig, TimerId, Wheel, WheelFull};
-use rustix::io::Errno;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
 #[cfg(feature = "async")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -101,7 +101,7 @@ impl Worker {
             context: Context::of_running(),
             running_fiber: Cell::new(None),
             wheel: RefCell::new(
-                Wheel::new(WheelConfig { timers_max: 1 << 28, timers_reserved: 0 }, now_ns).ok()?,
+                Wheel::new(WheelConfig::default().timers_max(1 << 28), now_ns).ok()?,
             ),
             parker: RefCell::new(Parker::new(shared.config.spin).ok()?),
             readiness: OnceCell::new(),
@@ -284,7 +284,7 @@ impl Worker {
     }
 
     /// Returns the descriptors for which fibers wait; creates the epoll set at the first call.
-    pub(crate) fn readiness(&self) -> Result<&Readiness, Errno> {
+    pub(crate) fn readiness(&self) -> io::Result<&Readiness> {
         if let Some(readiness) = self.readiness.get() {
             return Ok(readiness);
         }

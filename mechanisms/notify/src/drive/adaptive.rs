@@ -93,7 +93,7 @@ impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
 ///
 /// # Cost of a wait
 /// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins for twice the cost
-/// of a sleep and at most [`Config::spin_ns_max`], only while that pays and the sender is on another CPU; then a
+/// of a sleep and at most [`Config::spin_max`], only while that pays and the sender is on another CPU; then a
 /// futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it wakes at least every
 /// [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
 #[derive(Debug)]

@@ -110,7 +110,7 @@ impl Receiver {
     /// [`prepare_park`](Self::prepare_park).
     ///
     /// # Blocking
-    /// At most [`Config::spin_ns_max`].
+    /// At most [`Config::spin_max`].
     pub fn spin_wait(&mut self) -> Option<u64> {
         (self.consume_or_cancel_park() || self.waiting.spin(&self.endpoints.core, None))
             .then_some(1)

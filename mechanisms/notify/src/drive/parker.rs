@@ -364,7 +364,7 @@ impl Parker {
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
     /// # Blocking
-    /// At most [`Config::spin_ns_max`], and where it yields, until this thread gets the CPU again.
+    /// At most [`Config::spin_max`], and where it yields, until this thread gets the CPU again.
     #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));

@@ -5,8 +5,9 @@
 use handover_base::futex::Scope;
 use handover_base::sync::auto_traits;
 use handover_notify::shared::MappedCore;
+use handover_notify::task::{self, ClosedError};
 use handover_notify::{
-    Config, ConfigError, Notify, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
+    Config, Notify, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,14 +16,11 @@ use std::time::Duration;
 
 #[test]
 fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
-    let too_long = Config { spin_ns_max: 1_000_001, ..Config::default() };
+    let too_long = Config::default().spin_max(Duration::from_nanos(1_000_001));
     let refused = adaptive::pair(too_long).expect_err("refused");
-    assert_eq!(refused.to_string(), "spin_ns_max=1000001: must lie in 0..=1000000");
-    let never_again = Config { quiet_waits_max: 0, ..Config::default() };
-    assert_eq!(
-        never_again.validate(),
-        Err(ConfigError { name: "quiet_waits_max", value: 0, min: 1, max: 65_536 })
-    );
+    assert_eq!(refused.to_string(), "spin_max=1.000001ms: must lie in 0ns..=1ms");
+    let refused = Config::default().quiet_waits_max(0).validate().expect_err("refused");
+    assert_eq!(refused.to_string(), "quiet_waits_max=0: must lie in 1..=65536");
     assert_eq!(Config::default().validate(), Ok(()));
     assert_eq!(Config::never_spin().validate(), Ok(()));
 }
@@ -77,6 +75,25 @@ fn both_sides_work_on_a_user_provided_core() {
     let mut receiver = adaptive::Receiver::from_core(&CORE, Scope::Private, Config::default())
         .expect("a valid configuration");
     assert_eq!(receiver.wait(), 1, "what was pending before the receiver came");
+}
+
+#[test]
+fn thread_waits_for_a_notification_and_learns_of_the_last_drop() {
+    const SOON: Duration = Duration::from_millis(20);
+    let (sender, mut receiver) = task::pair();
+    assert_eq!(receiver.notified_timeout(Duration::ZERO), Ok(false));
+    assert_eq!(receiver.notified_timeout(SOON), Ok(false));
+    sender.notify();
+    assert_eq!(receiver.notified_timeout(Duration::MAX), Ok(true));
+    let other = thread::spawn(move || {
+        thread::sleep(SOON); // so that the receiver sleeps, on most machines
+        sender.notify();
+        thread::sleep(SOON);
+    });
+    assert_eq!(receiver.notified_blocking(), Ok(()));
+    assert_eq!(receiver.notified_blocking(), Err(ClosedError), "the sender was dropped");
+    assert_eq!(receiver.notified_timeout(Duration::MAX), Err(ClosedError));
+    other.join().expect("the sender");
 }
 
 #[cfg(not(miri))]

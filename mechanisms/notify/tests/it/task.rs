@@ -80,25 +80,6 @@ fn drop_of_the_last_sender_ends_the_wait_after_pending_notifications() {
 }
 
 #[test]
-fn thread_waits_for_a_notification_and_learns_of_the_last_drop() {
-    const SOON: Duration = Duration::from_millis(20);
-    let (sender, mut receiver) = task::pair();
-    assert_eq!(receiver.notified_timeout(Duration::ZERO), Ok(false));
-    assert_eq!(receiver.notified_timeout(SOON), Ok(false));
-    sender.notify();
-    assert_eq!(receiver.notified_timeout(Duration::MAX), Ok(true));
-    let other = thread::spawn(move || {
-        thread::sleep(SOON); // so that the receiver sleeps, on most machines
-        sender.notify();
-        thread::sleep(SOON);
-    });
-    assert_eq!(receiver.notified_blocking(), Ok(()));
-    assert_eq!(receiver.notified_blocking(), Err(ClosedError), "the sender was dropped");
-    assert_eq!(receiver.notified_timeout(Duration::MAX), Err(ClosedError));
-    other.join().expect("the sender");
-}
-
-#[test]
 fn only_the_last_polled_task_is_woken_and_once() {
     let (sender, mut receiver) = task::pair();
     let [(first, first_waker), (last, last_waker)] = [thread_waker(), thread_waker()];

@@ -22,7 +22,7 @@ struct Workload {
 
 impl Workload {
     fn new(timers_reserved: u32) -> Self {
-        let config = Config { timers_max: TIMERS_COUNT, timers_reserved };
+        let config = Config::default().timers_max(TIMERS_COUNT).timers_reserved(timers_reserved);
         let wheel = Wheel::new(config, 0).expect("a valid configuration");
         let ids = Vec::with_capacity(TIMERS_COUNT as usize);
         Self { wheel, ids, now_ns: 0, random: 88_172_645_463_325_252 }
@@ -90,7 +90,7 @@ fn reserved_memory_suffices_from_the_start() {
 
 #[test]
 fn reserved_memory_suffices_for_more_entries_than_timers() {
-    let config = Config { timers_max: 2, timers_reserved: 2 };
+    let config = Config::default().timers_max(2).timers_reserved(2);
     let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
     let before = raw::allocations_count();
     // All deadlines are in one slot. The first of two cancelled timers leaves a stale entry, and

@@ -125,7 +125,7 @@ fn handle_of_expired_timer_is_invalid() {
 
 #[test]
 fn timer_beyond_the_limit_is_refused_with_its_payload() {
-    let config = Config { timers_max: 2, ..Config::default() };
+    let config = Config::default().timers_max(2);
     let mut wheel = Wheel::new(config, 0).unwrap();
     let first = wheel.start(1, Rc::new("first")).unwrap();
     wheel.start_periodic(1, period(5), Rc::new("second")).unwrap();
@@ -140,7 +140,8 @@ fn timer_beyond_the_limit_is_refused_with_its_payload() {
 #[test]
 fn invalid_limits_are_refused_with_their_range() {
     let refused = |timers_max, timers_reserved| {
-        Wheel::<()>::new(Config { timers_max, timers_reserved }, 0).unwrap_err().to_string()
+        let config = Config::default().timers_max(timers_max).timers_reserved(timers_reserved);
+        Wheel::<()>::new(config, 0).unwrap_err().to_string()
     };
     assert_eq!(refused(0, 0), "timers_max=0: must lie in 1..=268435456");
     assert_eq!(refused(10, 11), "timers_reserved=11: must lie in 0..=10");

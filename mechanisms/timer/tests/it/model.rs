@@ -112,7 +112,7 @@ struct Pair {
 
 impl Pair {
     fn new(now_ns: u64, compares_each_step: bool, timers_max: u32) -> Self {
-        let config = Config { timers_max, ..Config::default() };
+        let config = Config::default().timers_max(timers_max);
         let wheel = Wheel::new(config, now_ns).expect("a valid configuration");
         Self {
             wheel,

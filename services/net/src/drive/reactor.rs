@@ -102,10 +102,8 @@ impl<H: Handler> Reactor<H> {
         poll.add(wake.as_fd(), EventSource::Wake)?;
         let now_ns = clock::now_ns();
         // One timer for each connection, and the thread's own.
-        let timers = handover_timer::Config {
-            timers_max: config.connections_max.saturating_add(8),
-            ..handover_timer::Config::default()
-        };
+        let timers =
+            handover_timer::Config::default().timers_max(config.connections_max.saturating_add(8));
         let Ok(wheel) = Wheel::new(timers, now_ns) else {
             return Err(NetError::Full { connections_max: config.connections_max });
         };

@@ -25,7 +25,7 @@ impl<C> Timers<C> {
         let wheel = match &mut self.wheel {
             Some(wheel) => wheel,
             none => {
-                let config = handover_timer::Config { timers_max, timers_reserved: 0 };
+                let config = handover_timer::Config::default().timers_max(timers_max);
                 // The wheel refuses values out of range, which Config::validate has excluded.
                 let made = Wheel::new(config, crate::clock::now_ns());
                 none.insert(made.map_err(|_| TimersFull { timers_max })?)

@@ -71,17 +71,16 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         KeepPolicy::Stream => Policy::Stream,
         KeepPolicy::Last => Policy::Last,
     };
-    let options = RecordOptions {
-        policy,
-        ring_bytes: args.ring.unwrap_or(if policy == Policy::Last { 1 << 20 } else { 1 << 22 }),
-        include: args.include.clone(),
-        exclude: args.exclude.clone(),
-        depth: args.depth,
-        min_duration_ns: args.min_duration,
-        wait: Duration::from_millis(args.wait),
-        force: args.force,
-        ..RecordOptions::new(&args.output)
-    };
+    let ring_bytes = if policy == Policy::Last { 1 << 20 } else { 1 << 22 };
+    let options = RecordOptions::new(&args.output)
+        .policy(policy)
+        .ring_bytes(args.ring.unwrap_or(ring_bytes))
+        .include(args.include.clone())
+        .exclude(args.exclude.clone())
+        .depth(args.depth)
+        .min_duration(Duration::from_nanos(args.min_duration))
+        .wait(Duration::from_millis(args.wait))
+        .force(args.force);
     let signals = catch_signals().context("cannot install a signal handler")?;
     let recorded = record::record(&options, &args.command, &signals).map_err(record_error)?;
     print_result(&recorded);

@@ -26,7 +26,8 @@ impl Mechanism for Pipe {
     type Receiver = Receiver;
 
     fn pair() -> Result<(Sender, Receiver), PairError> {
-        let refused = |call| move |errno| PairError::SystemCall { call, errno };
+        let refused =
+            |call| move |errno: Errno| PairError::SystemCall { call, source: errno.into() };
         let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
         // If the size cannot be set (an old kernel, Miri), a wait may need several reads.
         let _ = fcntl_setpipe_size(&write_end, PIPE_BYTES);
