@@ -184,13 +184,11 @@ impl NotifyOptions {
         if !self.fds && wake == WakePolicy::Asleep {
             return Config::default();
         }
-        let thread = ThreadConfig {
-            spin: handover_notify::Config::never_spin(),
-            park_on: ParkOn::Descriptor,
-            wake_when: wake.into(),
-            ..ThreadConfig::default()
-        };
-        Config { thread, ..Config::default() }
+        let thread = ThreadConfig::default()
+            .spin(handover_notify::Config::never_spin())
+            .park_on(ParkOn::Descriptor)
+            .wake_when(wake.into());
+        Config::default().thread(thread)
     }
 }
 
@@ -262,9 +260,9 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
     let cpu = args.shared_options.cpus(1)?[0];
     let policy =
         args.shared_options.main_machine_policy(FirstMessage::FirstWhenIdle, cpu, ANSWER_PAUSE);
-    let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
-    let config =
-        Config { messages_per_round_max: MESSAGES_PER_TIMER_CHECK, thread, ..Config::default() };
+    let config = Config::default()
+        .messages_per_round_max(MESSAGES_PER_TIMER_CHECK)
+        .thread(ThreadConfig::default().wake_when(wake.into()));
     let machine = with_descriptor_hint(drive::new_self_sender(via, policy, config))?;
     run_machines(&environment, machine, no_others(), |it| &it.policy)
 }
@@ -606,7 +604,7 @@ mod tests {
         ] {
             let thread = NotifyOptions { fds, wake }.config().thread;
             assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
-            let spins = thread.spin.spin_ns_max > 0;
+            let spins = !thread.spin.spin_max.is_zero();
             assert_eq!(spins, thread.park_on == ParkOn::Auto, "{fds}, {wake:?}");
         }
     }

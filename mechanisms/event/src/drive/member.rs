@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn machine_runs_on_although_the_destructor_of_a_panic_payload_panics() {
-        let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+        let config = Config::default().on_panic(OnPanic::DropMessage);
         let panics = handler(|is_last: bool, cx: &mut Context<'_, bool>| match is_last {
             true => cx.stop(),
             false => panic_any(PanickingPayload),

@@ -156,7 +156,8 @@ impl ThreadState {
         if std::mem::replace(&mut self.has_run, true) {
             return;
         }
-        if let Some(slack) = NonZeroU64::new(self.config.timer_slack_ns.into()) {
+        let slack_ns = u64::try_from(self.config.timer_slack.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(slack) = NonZeroU64::new(slack_ns) {
             // At worst a seccomp filter refuses; then timers are as late as before.
             let _ = rustix::thread::set_current_timer_slack(Some(slack));
         }

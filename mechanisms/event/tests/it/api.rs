@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Returns the default configuration with this inbox.
 fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
-    Config { inbox_messages_max, when_full, ..Config::default() }
+    Config::default().inbox_messages_max(inbox_messages_max).when_full(when_full)
 }
 
 /// Handler that keeps its messages.
@@ -58,7 +58,7 @@ fn full_inbox_returns_the_message() {
 
 #[test]
 fn local_queue_is_bounded() {
-    let config = Config { local_messages_max: 3, ..Config::default() };
+    let config = Config::default().local_messages_max(3);
     let mut machine = keeper(config);
     let mut cx = machine.context();
     assert!((0..3).all(|number| cx.send_quiet(number).is_ok()));
@@ -83,7 +83,7 @@ fn drop_oldest_policy_drops_the_oldest_messages() {
 
 #[test]
 fn blocked_sender_continues_once_there_is_room() {
-    let mut machine = keeper(small(1, WhenFull::Block { wait_ns_max: u64::MAX }));
+    let mut machine = keeper(small(1, WhenFull::Block { wait_max: Duration::MAX }));
     let address = machine.address().clone();
     let sender = thread::spawn(move || {
         for number in 0..1000 {
@@ -99,7 +99,7 @@ fn blocked_sender_continues_once_there_is_room() {
 
 #[test]
 fn blocked_sender_gets_its_message_back_after_the_time_limit() {
-    let machine = keeper(small(1, WhenFull::Block { wait_ns_max: 3_000_000 }));
+    let machine = keeper(small(1, WhenFull::Block { wait_max: 3 * MS }));
     machine.address().send(1).expect("send a message");
     let start = Instant::now();
     assert_eq!(machine.address().send(2), Err(SendError::Full(2)));
@@ -108,7 +108,7 @@ fn blocked_sender_gets_its_message_back_after_the_time_limit() {
 
 #[test]
 fn sender_on_the_receivers_thread_is_refused_at_once() {
-    let config = small(1, WhenFull::Block { wait_ns_max: u64::MAX });
+    let config = small(1, WhenFull::Block { wait_max: Duration::MAX });
     let mut machine = Machine::new(
         handler(|message: u32, cx: &mut Context<'_, u32>| {
             if message == 0 {
@@ -128,7 +128,7 @@ fn sender_on_the_receivers_thread_is_refused_at_once() {
 #[test]
 fn sender_below_a_nested_poll_is_refused_at_once() {
     const WAIT: Duration = Duration::from_secs(5);
-    let block = WhenFull::Block { wait_ns_max: WAIT.as_nanos() as u64 };
+    let block = WhenFull::Block { wait_max: WAIT };
     let full = Arc::new(std::sync::OnceLock::<Address<u32>>::new());
     let to_outer = Arc::clone(&full);
     let inner = move |_: u32, _cx: &mut Context<'_, u32>| {
@@ -246,7 +246,7 @@ fn cancelled_timer_returns_its_message_and_periodic_timer_runs_until_cancelled()
 
 #[test]
 fn timers_beyond_timers_max_are_refused_with_the_message() {
-    let mut machine = keeper(Config { timers_max: 1, ..Config::default() });
+    let mut machine = keeper(Config::default().timers_max(1));
     let mut cx = machine.context();
     cx.after(MS, 1).expect("the first");
     assert_eq!(cx.after(MS, 2).map_err(|full| full.0), Err(2));
@@ -359,7 +359,7 @@ fn panic_stops_the_machine_and_its_message_is_returned() {
 
 #[test]
 fn drop_message_policy_loses_one_message_by_a_panic() {
-    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    let config = Config::default().on_panic(OnPanic::DropMessage);
     let mut sum = 0;
     let mut machine = Machine::new(
         handler(|message: u32, cx: &mut Context<'_, u32>| {
@@ -512,7 +512,7 @@ fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_re
     let topic = Topic::new();
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let poster = group.add(Poster::new(&topic), Config::default()).expect("add a machine");
-    let narrow = Config { local_messages_max: 1, ..Config::default() };
+    let narrow = Config::default().local_messages_max(1);
     let [full, removed] =
         [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("add a machine"));
     assert!(topic.subscribe(full.address(), PosterMessage::News));
@@ -704,7 +704,7 @@ fn machine_removed_from_its_group_is_closed_and_the_others_continue() {
 
 #[test]
 fn messages_within_a_group_are_limited_counted_and_returned_in_order_by_a_removal() {
-    let narrow = Config { local_messages_max: 3, ..Config::default() };
+    let narrow = Config::default().local_messages_max(3);
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let sends = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
     let goes = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
@@ -726,21 +726,16 @@ fn configuration_out_of_range_is_refused_with_name_value_and_range() {
         Machine::new(Keeper::<()>(Vec::new()), config).expect_err("refused").to_string()
     };
     assert_eq!(
-        refused(Config { messages_per_round_max: 0, ..Config::default() }),
+        refused(Config::default().messages_per_round_max(0)),
         "messages_per_round_max=0: must lie in 1..=1048576"
     );
-    assert_eq!(
-        refused(Config { timers_max: 0, ..Config::default() }),
-        "timers_max=0: must lie in 1..=268435456"
-    );
-    let thread = ThreadConfig { machines_max: 1 << 17, ..ThreadConfig::default() };
+    assert_eq!(refused(Config::default().timers_max(0)), "timers_max=0: must lie in 1..=268435456");
+    let thread = ThreadConfig::default().machines_max(1 << 17);
     assert_eq!(
         Group::new(thread).expect_err("refused").to_string(),
         "machines_max=131072: must lie in 1..=65536"
     );
-    assert!(
-        Machine::new(Keeper::<()>(Vec::new()), Config { thread, ..Config::default() }).is_err()
-    );
+    assert!(Machine::new(Keeper::<()>(Vec::new()), Config::default().thread(thread)).is_err());
 }
 
 #[test]
@@ -770,7 +765,7 @@ fn descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
 
 #[test]
 fn group_refuses_machines_beyond_machines_max() {
-    let config = ThreadConfig { machines_max: 1, ..ThreadConfig::default() };
+    let config = ThreadConfig::default().machines_max(1);
     let mut group = Group::new(config).expect("valid");
     group.add(Keeper::<()>(Vec::new()), Config::default()).expect("the first");
     let refused = group.add(Keeper::<()>(Vec::new()), Config::default()).expect_err("the second");
@@ -782,15 +777,13 @@ fn group_refuses_machines_beyond_machines_max() {
 
 #[test]
 fn machine_that_sleeps_in_epoll_is_woken_through_its_eventfd() {
-    let thread = ThreadConfig {
-        park_on: ParkOn::Descriptor,
-        spin: handover_notify::Config::never_spin(),
-        ..ThreadConfig::default()
-    };
+    let thread = ThreadConfig::default()
+        .park_on(ParkOn::Descriptor)
+        .spin(handover_notify::Config::never_spin());
     let (report, parks) = mpsc::channel();
     let machine = Machine::new(
         handler(move |(), cx: &mut Context<'_, ()>| report.send(cx.stats().parks).expect("heard")),
-        Config { thread, ..Config::default() },
+        Config::default().thread(thread),
     )
     .expect("valid");
     let address = machine.address().clone();

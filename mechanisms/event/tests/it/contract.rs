@@ -109,18 +109,16 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
     let policies = [
         WhenFull::Refuse,
         WhenFull::DropOldest,
-        WhenFull::Block { wait_ns_max: 200_000 },
+        WhenFull::Block { wait_max: Duration::from_micros(200) },
         WhenFull::Refuse,
     ];
     let mut machines: Vec<_> = (0..MACHINES)
         .map(|number| {
-            let config = Config {
-                when_full: policies[number % policies.len()],
-                inbox_messages_max: [4, 64, 16, 1024][number % 4],
-                local_messages_max: 64,
-                messages_per_round_max: 16,
-                ..Config::default()
-            };
+            let config = Config::default()
+                .when_full(policies[number % policies.len()])
+                .inbox_messages_max([4, 64, 16, 1024][number % 4])
+                .local_messages_max(64)
+                .messages_per_round_max(16);
             let relay = Relay {
                 seen: Arc::clone(&seen),
                 others: Vec::new(),
@@ -251,7 +249,7 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
 
 #[test]
 fn timers_that_are_always_due_do_not_delay_messages() {
-    let config = Config { timers_per_round_max: 4, ..Config::default() };
+    let config = Config::default().timers_per_round_max(4);
     let mut machine = Machine::new(
         handler(|is_message: bool, cx: &mut Context<'_, bool>| {
             if is_message {
@@ -317,8 +315,7 @@ fn descriptors_that_are_always_ready_do_not_delay_messages_or_timers() {
 
 #[test]
 fn round_handles_at_most_its_limits() {
-    let config =
-        Config { messages_per_round_max: 10, timers_per_round_max: 5, ..Config::default() };
+    let config = Config::default().messages_per_round_max(10).timers_per_round_max(5);
     let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
     for number in 0..30 {
         machine.address().send(number).expect("send a message");
@@ -442,11 +439,9 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
 fn many_blocked_senders_are_all_let_in() {
     const SENDERS: u64 = 50;
     const EACH: u64 = 200;
-    let config = Config {
-        when_full: WhenFull::Block { wait_ns_max: u64::MAX },
-        inbox_messages_max: 4,
-        ..Config::default()
-    };
+    let config = Config::default()
+        .when_full(WhenFull::Block { wait_max: Duration::MAX })
+        .inbox_messages_max(4);
     let mut left = SENDERS * EACH;
     let mut machine = Machine::new(
         handler(|_: u64, cx: &mut Context<'_, u64>| {
@@ -472,11 +467,9 @@ fn many_blocked_senders_are_all_let_in() {
 
 #[test]
 fn waiting_sender_gets_its_message_back_when_the_machine_is_dropped() {
-    let config = Config {
-        when_full: WhenFull::Block { wait_ns_max: u64::MAX },
-        inbox_messages_max: 1,
-        ..Config::default()
-    };
+    let config = Config::default()
+        .when_full(WhenFull::Block { wait_max: Duration::MAX })
+        .inbox_messages_max(1);
     for hands_back in [false, true] {
         let machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
         machine.address().send(1).expect("send a message");
@@ -503,7 +496,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
     const POSTERS: u64 = 4;
     const EACH: u64 = 500;
     let topic = Topic::new();
-    let config = Config { inbox_messages_max: 4096, ..Config::default() };
+    let config = Config::default().inbox_messages_max(4096);
     let subscribers: Vec<_> = (0..3)
         .map(|_| {
             let mut sum = 0;
@@ -545,7 +538,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
 
 #[test]
 fn panic_for_a_timer_or_a_descriptor_is_contained() {
-    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    let config = Config::default().on_panic(OnPanic::DropMessage);
     let mut panics_count = 0;
     let mut machine = Machine::new(
         handler(move |message: u32, cx: &mut Context<'_, u32>| match message {

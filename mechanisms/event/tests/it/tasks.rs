@@ -46,10 +46,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-const POLICIES: [WhenFull; 2] = [WhenFull::Refuse, WhenFull::Block { wait_ns_max: u64::MAX }];
+const POLICIES: [WhenFull; 2] = [WhenFull::Refuse, WhenFull::Block { wait_max: Duration::MAX }];
 
 fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
-    Config { inbox_messages_max, when_full, ..Config::default() }
+    Config::default().inbox_messages_max(inbox_messages_max).when_full(when_full)
 }
 
 fn keeper(config: Config) -> Machine<Keeper<u64>> {
