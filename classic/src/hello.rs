@@ -525,14 +525,14 @@ where
     let ended = main.run();
     let took = began.elapsed();
     let mut handled = main.stats().handled;
-    let mut fault = run_error(&ended);
+    let mut fault = run_error(ended);
     for one in &others {
         one.stop();
     }
     for one in others {
         let (one, ended) = one.join();
         handled += one.stats().handled;
-        fault = fault.or_else(|| run_error(&ended));
+        fault = fault.or_else(|| run_error(ended));
     }
     let used = usage::process_usage() - used;
     let outcome = Outcome {
@@ -578,11 +578,11 @@ where
 }
 
 /// Returns the error of a machine that failed or whose handler panicked; `None` otherwise.
-fn run_error(ended: &Result<EndReason, RunError>) -> Option<anyhow::Error> {
+fn run_error(ended: Result<EndReason, RunError>) -> Option<anyhow::Error> {
     match ended {
         Ok(EndReason::Panicked(message)) => Some(anyhow::anyhow!("a handler panicked: {message}")),
         Ok(_) => None,
-        Err(refused) => Some(refused.clone().into()),
+        Err(refused) => Some(refused.into()),
     }
 }
 

@@ -379,7 +379,7 @@ mod tests {
             machine.context().after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(machine.address().clone());
-            assert_eq!(machine.run(), Ok(EndReason::Stopped));
+            assert_eq!(machine.run().expect("run the machine"), EndReason::Stopped);
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
 
@@ -390,7 +390,7 @@ mod tests {
             cx.after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(member.address().clone());
-            assert_eq!(group.run(), Ok(EndReason::Stopped));
+            assert_eq!(group.run().expect("run the group"), EndReason::Stopped);
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
         }
@@ -405,7 +405,7 @@ mod tests {
         let address = weak.upgrade().expect("the machine is open");
         assert_eq!((&address, weak.shared.strong_count()), (machine.address(), 2));
         address.send(1).expect("send a message");
-        assert_eq!(machine.poll().map(|round| round.handled), Ok(1));
+        assert_eq!(machine.poll().expect("poll the machine").handled, 1);
         drop(machine);
         assert_eq!(weak.upgrade(), None, "of a dropped machine, with an address left");
         drop(address);
@@ -454,7 +454,7 @@ mod tests {
             cx.send(4).expect("send a message");
             cx.send_to(&own, 5).expect("send a message");
             assert_eq!(take_notifications(&own), notified, "by context, {wake_when:?}");
-            assert_eq!(machine.poll().map(|round| round.handled), Ok(6));
+            assert_eq!(machine.poll().expect("poll the machine").handled, 6);
         }
     }
 }

@@ -334,7 +334,7 @@ mod tests {
         for is_last in [false, true] {
             machine.address().send(is_last).expect("send a message");
         }
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("run the machine"), EndReason::Stopped);
         assert_eq!(machine.stats().panicked, 1);
     }
 }

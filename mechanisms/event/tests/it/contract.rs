@@ -243,7 +243,7 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
         address.send(Event::FromOutside).expect("send a message");
         theirs
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     other.join().expect("the other");
 }
 
@@ -269,7 +269,7 @@ fn timers_that_are_always_due_do_not_delay_messages() {
         thread::sleep(2 * MS);
         address.send(true).expect("send a message");
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     other.join().expect("the other");
 }
 
@@ -309,7 +309,7 @@ fn descriptors_that_are_always_ready_do_not_delay_messages_or_timers() {
         thread::sleep(2 * MS);
         address.send(Event::Message).expect("send a message");
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     other.join().expect("the other");
 }
 
@@ -342,7 +342,7 @@ fn endless_machine_of_a_group_does_not_delay_the_others() {
     let running = group.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(2 * MS);
     stops.address().send(1).expect("send a message");
-    assert_eq!(running.join().1, Ok(EndReason::Stopped));
+    assert_eq!(running.join().1.expect("runs"), EndReason::Stopped);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn idle_machine_sleeps_exactly_until_its_deadline() {
             Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
         machine.context().after(100 * MS, ()).expect("a timer");
         let before = handover_base::usage::thread_usage();
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
         let used = handover_base::usage::thread_usage() - before;
         assert!(started.elapsed() >= 100 * MS);
         (machine.stats(), used)
@@ -393,7 +393,7 @@ fn machine_without_work_sleeps_until_it_is_stopped() {
             stopper.stop();
         });
         is_running.send(()).expect("the other");
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
         other.join().expect("the other");
         let stats = machine.stats();
         assert_eq!((stats.parks, stats.wakeups), (1, 1), "one sleep, ended by the stop");
@@ -430,7 +430,7 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
         let a = a.spawn(thread::Builder::new()).expect("a thread");
         let b = b.spawn(thread::Builder::new()).expect("a thread");
         for one in [a, b] {
-            assert_eq!(one.join().1, Ok(EndReason::Stopped));
+            assert_eq!(one.join().1.expect("runs"), EndReason::Stopped);
         }
     }
 }
@@ -459,7 +459,7 @@ fn many_blocked_senders_are_all_let_in() {
             thread::spawn(move || (0..EACH).for_each(|n| address.send(n).expect("it waits")))
         })
         .collect();
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     for sender in senders {
         sender.join().expect("a sender");
     }
@@ -532,7 +532,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
         poster.join().expect("a poster");
     }
     for subscriber in subscribers {
-        assert_eq!(subscriber.join().1, Ok(EndReason::Stopped));
+        assert_eq!(subscriber.join().1.expect("runs"), EndReason::Stopped);
     }
 }
 
@@ -562,6 +562,6 @@ fn panic_for_a_timer_or_a_descriptor_is_contained() {
     cx.at_ns(0, 2).expect("a timer");
     cx.at_ns(1, 2).expect("a timer");
     cx.after(5 * MS, 0).expect("a timer");
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     assert_eq!(machine.stats().panicked, 3);
 }

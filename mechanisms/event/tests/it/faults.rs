@@ -53,7 +53,7 @@ fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
         "{refused}"
     );
     let mut machine = refused.machine;
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     assert_eq!(machine.stats().handled, 1);
 
     let group = Group::new(ThreadConfig::default()).expect("valid");
@@ -101,9 +101,9 @@ fn requested_signal_stops_a_machine_and_is_reported() {
     let mut machine = Machine::new(raise, Config::default()).expect("valid");
     machine.stop_on(signals).expect("watched");
     machine.address().send(Signals::TERM).expect("send a message");
-    assert_eq!(machine.run(), Ok(EndReason::Signal(Signals::TERM)));
+    assert_eq!(machine.run().expect("runs"), EndReason::Signal(Signals::TERM));
     machine.address().send(Signals::INT).expect("send a message");
-    assert_eq!(machine.run(), Ok(EndReason::Signal(Signals::INT)), "and again");
+    assert_eq!(machine.run().expect("runs"), EndReason::Signal(Signals::INT), "and again");
 }
 
 #[test]
