@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Access to a machine's queues, timers and descriptors, for its handler.
 ///
@@ -208,6 +208,18 @@ impl<M: Send + 'static> Context<'_, M> {
     pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, TimersFull<M>> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         self.at_ns(thread_state::now_ns().saturating_add(delay_ns), message)
+    }
+
+    /// Starts a timer: the machine handles `message` at `deadline`, never earlier. It handles it at
+    /// once if that time has passed.
+    ///
+    /// # Errors
+    /// As [`after`](Self::after).
+    ///
+    /// # Cost
+    /// As [`after`](Self::after), and another clock read, which [`at_ns`](Self::at_ns) saves.
+    pub fn at(&mut self, deadline: Instant, message: M) -> Result<TimerId, TimersFull<M>> {
+        self.after(deadline.saturating_duration_since(Instant::now()), message)
     }
 
     /// Starts a timer: the machine handles `message` at `deadline_ns` on CLOCK_MONOTONIC. It

@@ -232,6 +232,20 @@ fn timers_expire_in_order_never_early_and_each_once() {
 }
 
 #[test]
+fn timer_at_an_instant_expires_then_or_at_once_if_it_has_passed() {
+    let mut machine = keeper(Config::default());
+    let begun = Instant::now();
+    let mut cx = machine.context();
+    cx.at(begun, "passed").expect("a timer");
+    cx.at(begun + 3 * MS, "later").expect("a timer");
+    while machine.handler().0.len() < 2 {
+        machine.run_once().expect("runs");
+    }
+    assert!(begun.elapsed() >= 3 * MS);
+    assert_eq!(machine.handler().0, ["passed", "later"]);
+}
+
+#[test]
 fn cancelled_timer_returns_its_message_and_periodic_timer_runs_until_cancelled() {
     let mut machine = keeper(Config::default());
     let mut cx = machine.context();
