@@ -184,13 +184,11 @@ impl NotifyOptions {
         if !self.fds && wake == WakePolicy::Asleep {
             return Config::default();
         }
-        let thread = ThreadConfig {
-            spin: handover_notify::Config::never_spin(),
-            park_on: ParkOn::Descriptor,
-            wake_when: wake.into(),
-            ..ThreadConfig::default()
-        };
-        Config { thread, ..Config::default() }
+        let thread = ThreadConfig::default()
+            .spin(handover_notify::Config::never_spin())
+            .park_on(ParkOn::Descriptor)
+            .wake_when(wake.into());
+        Config::default().thread(thread)
     }
 }
 
@@ -262,9 +260,9 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
     let cpu = args.shared_options.cpus(1)?[0];
     let policy =
         args.shared_options.main_machine_policy(FirstMessage::FirstWhenIdle, cpu, ANSWER_PAUSE);
-    let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
-    let config =
-        Config { messages_per_round_max: MESSAGES_PER_TIMER_CHECK, thread, ..Config::default() };
+    let config = Config::default()
+        .messages_per_round_max(MESSAGES_PER_TIMER_CHECK)
+        .thread(ThreadConfig::default().wake_when(wake.into()));
     let machine = with_descriptor_hint(drive::new_self_sender(via, policy, config))?;
     run_machines(&environment, machine, no_others(), |it| &it.policy)
 }
@@ -527,14 +525,14 @@ where
     let ended = main.run();
     let took = began.elapsed();
     let mut handled = main.stats().handled;
-    let mut fault = run_error(&ended);
+    let mut fault = run_error(ended);
     for one in &others {
         one.stop();
     }
     for one in others {
         let (one, ended) = one.join();
         handled += one.stats().handled;
-        fault = fault.or_else(|| run_error(&ended));
+        fault = fault.or_else(|| run_error(ended));
     }
     let used = usage::process_usage() - used;
     let outcome = Outcome {
@@ -580,11 +578,11 @@ where
 }
 
 /// Returns the error of a machine that failed or whose handler panicked; `None` otherwise.
-fn run_error(ended: &Result<EndReason, RunError>) -> Option<anyhow::Error> {
+fn run_error(ended: Result<EndReason, RunError>) -> Option<anyhow::Error> {
     match ended {
         Ok(EndReason::Panicked(message)) => Some(anyhow::anyhow!("a handler panicked: {message}")),
         Ok(_) => None,
-        Err(refused) => Some(refused.clone().into()),
+        Err(refused) => Some(refused.into()),
     }
 }
 

@@ -48,7 +48,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let ended = machine.run();
     let took = began.elapsed();
     let report = await_report(&mine, &mut child);
-    if let Some(fault) = run_error(&ended) {
+    if let Some(fault) = run_error(ended) {
         return Err(fault);
     }
     let side = machine.handler();
@@ -100,7 +100,7 @@ fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.take_write_error()?;
-    run_error(&ended).map_or(Ok(()), Err)
+    run_error(ended).map_or(Ok(()), Err)
 }
 
 /// Final report of the second process: its number of messages, and its CPU time.

@@ -2,6 +2,7 @@
 
 use crate::ConfigError;
 use handover_base::range;
+use std::time::Duration;
 
 /// Largest valid value of `messages_per_round_max` and `timers_per_round_max`.
 const PER_ROUND_LIMIT: u32 = 1 << 20;
@@ -17,13 +18,13 @@ pub enum WhenFull {
     /// Returns the message to its sender at once.
     #[default]
     Refuse,
-    /// Blocks the sender until the inbox has space, the machine is closed, or `wait_ns_max` has
+    /// Blocks the sender until the inbox has space, the machine is closed, or `wait_max` has
     /// passed. In the last two cases the message is returned to the sender. A sender on the
     /// machine's own thread is refused at once, as it would wait for itself. Two machines that
-    /// block on each other's full inboxes both wait until `wait_ns_max` has passed.
+    /// block on each other's full inboxes both wait until `wait_max` has passed.
     Block {
-        /// Maximum wait, in ns; `u64::MAX` waits for ever.
-        wait_ns_max: u64,
+        /// Maximum wait; [`Duration::MAX`] waits for ever.
+        wait_max: Duration,
     },
     /// Drops the oldest message in the inbox to make space for the new one. Counts it in
     /// [`Stats::dropped`](crate::Stats::dropped).
@@ -75,6 +76,7 @@ pub enum WakeWhen {
 
 /// Configuration of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ThreadConfig {
     /// Limits of the time that the thread spins before it sleeps; see [`handover_notify::Config`].
     pub spin: handover_notify::Config,
@@ -84,13 +86,22 @@ pub struct ThreadConfig {
     pub wake_when: WakeWhen,
     /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
-    /// Timer slack of the thread in ns: a sleep may end this much late, which saves wake-ups. Set
-    /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
-    /// Linux). Default 0. Timers are never early.
-    pub timer_slack_ns: u32,
+    /// Timer slack of the thread: a sleep may end this much late, which saves wake-ups. Set when
+    /// the thread first runs; zero leaves the thread's slack unchanged (50 µs by default on Linux).
+    /// Default zero. Timers are never early.
+    pub timer_slack: Duration,
     /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single machine.
     pub machines_max: u32,
 }
+
+handover_base::setters!(ThreadConfig {
+    spin: handover_notify::Config,
+    park_on: ParkOn,
+    wake_when: WakeWhen,
+    descriptors_per_round_max: u32,
+    timer_slack: Duration,
+    machines_max: u32,
+});
 
 impl Default for ThreadConfig {
     fn default() -> Self {
@@ -99,7 +110,7 @@ impl Default for ThreadConfig {
             park_on: ParkOn::default(),
             wake_when: WakeWhen::default(),
             descriptors_per_round_max: 64,
-            timer_slack_ns: 0,
+            timer_slack: Duration::ZERO,
             machines_max: 1024,
         }
     }
@@ -121,15 +132,16 @@ impl ThreadConfig {
 ///
 /// ```
 /// use handover_event::{Config, WhenFull};
-/// let config = Config { when_full: WhenFull::DropOldest, ..Config::default() };
+/// let config = Config::default().when_full(WhenFull::DropOldest);
 /// config.validate()?;
 /// assert_eq!(
-///     Config { inbox_messages_max: 0, ..config }.validate().unwrap_err().to_string(),
+///     config.inbox_messages_max(0).validate().unwrap_err().to_string(),
 ///     "inbox_messages_max=0: must lie in 1..=2147483648",
 /// );
 /// # Ok::<(), handover_event::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated when the machine is
     /// created; under [`WhenFull::DropOldest`], one more batch of messages can be in memory.
@@ -156,6 +168,17 @@ pub struct Config {
     /// its own.
     pub thread: ThreadConfig,
 }
+
+handover_base::setters!(Config {
+    inbox_messages_max: u32,
+    local_messages_max: u32,
+    when_full: WhenFull,
+    messages_per_round_max: u32,
+    timers_per_round_max: u32,
+    timers_max: u32,
+    on_panic: OnPanic,
+    thread: ThreadConfig,
+});
 
 impl Default for Config {
     fn default() -> Self {

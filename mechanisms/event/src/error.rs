@@ -1,7 +1,7 @@
 //! Errors: one enum per operation that can fail. A refused send returns its message.
 
 use core::fmt;
-use rustix::io::Errno;
+use std::io;
 
 /// Error of validating a [`Config`](crate::Config) or [`ThreadConfig`](crate::ThreadConfig).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum ConfigError {
 }
 
 /// Error of creating a machine or a group, or of adding a machine to a group.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
     /// The configuration is not valid.
@@ -28,12 +28,13 @@ pub enum MachineError {
     Inbox(#[from] handover_ring::CapacityError),
     /// A system call to open a descriptor failed. Most often with EMFILE: too many open files
     /// (`ulimit -n`).
-    #[error("cannot create the machine or group: {call} failed: {errno}")]
+    #[error("cannot create the machine or group: {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error of the system call.
+        #[source]
+        source: io::Error,
     },
     /// The group already has its maximum number of machines; machines that were removed count too.
     #[error(
@@ -122,17 +123,18 @@ impl<M> fmt::Debug for TimersFull<M> {
 }
 
 /// Error of watching a descriptor, or of changing a watch.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
     /// A system call failed. EPERM means that the descriptor cannot be polled (a regular file),
     /// EEXIST that it is watched already, EMFILE that the process has too many open files.
-    #[error("cannot watch the descriptor: {call} failed: {errno}")]
+    #[error("cannot watch the descriptor: {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error of the system call.
+        #[source]
+        source: io::Error,
     },
     /// The watch to be changed has already been stopped.
     #[error("cannot change the watch: it was stopped; watch the descriptor again")]
@@ -140,31 +142,33 @@ pub enum WatchError {
 }
 
 /// Error that ends the run of a machine or group.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The system call that waits for events failed.
-    #[error("cannot run the machine or group: {call} failed: {errno}")]
+    #[error("cannot run the machine or group: {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error of the system call.
+        #[source]
+        source: io::Error,
     },
 }
 
 /// Error of blocking signals and receiving them through a descriptor.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
     /// A system call failed. EINVAL means that a number is no signal, EMFILE that the process has
     /// too many open files.
-    #[error("cannot receive signals: {call} failed: {errno}")]
+    #[error("cannot receive signals: {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error of the system call.
+        #[source]
+        source: io::Error,
     },
 }
 
@@ -178,7 +182,7 @@ pub struct SpawnError<M> {
     pub machine: Box<M>,
     /// Error of starting the thread. Most often EAGAIN, for a limit on threads (`ulimit -u`, a
     /// cgroup's pids.max) or on memory (`ulimit -v`).
-    pub error: std::io::Error,
+    pub error: io::Error,
 }
 
 handover_base::debug_struct!(SpawnError<T> as it { error: it.error });

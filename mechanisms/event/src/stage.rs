@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn message_to_an_awake_machine_sends_no_notification() {
-        let block = WhenFull::Block { wait_ns_max: u64::MAX };
+        let block = WhenFull::Block { wait_max: Duration::MAX };
         for when_full in [WhenFull::Refuse, WhenFull::DropOldest, block] {
-            let config = Config { when_full, ..Config::default() };
+            let config = Config::default().when_full(when_full);
             let mut machine =
                 Machine::new(handler(|(), _cx| ()), config).expect("create a machine");
             machine.address().send(()).expect("send a message");
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn message_that_waited_for_room_is_enqueued_once() {
-        let when_full = WhenFull::Block { wait_ns_max: u64::MAX };
-        let config = Config { inbox_messages_max: 1, when_full, ..Config::default() };
+        let when_full = WhenFull::Block { wait_max: Duration::MAX };
+        let config = Config::default().inbox_messages_max(1).when_full(when_full);
         let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("create a machine");
         machine.address().send(()).expect("send a message");
         let address = machine.address().clone();
@@ -155,8 +155,7 @@ mod tests {
     /// stages of the sender, the stages of the receiver, and the receiver's counters.
     fn sent_to_a_sleeper(posts: bool) -> (Vec<Stage>, Vec<Stage>, Stats) {
         let spin = handover_notify::Config::never_spin();
-        let thread = ThreadConfig { spin, ..ThreadConfig::default() };
-        let config = Config { thread, ..Config::default() };
+        let config = Config::default().thread(ThreadConfig::default().spin(spin));
         let machine = Machine::new(handler(|_: u32, cx| cx.stop()), config);
         let mut machine = machine.expect("create a machine");
         let topic = Topic::new();

@@ -168,8 +168,9 @@ pub extern "C" fn handover_event_config_init(
             inbox_messages_max: it.inbox_messages_max,
             local_messages_max: it.local_messages_max,
             timers_max: it.timers_max,
+            // The defaults are far below 2^32 ns.
             spin_ns_max: it.thread.spin.spin_max.as_nanos() as u32,
-            timer_slack_ns: it.thread.timer_slack_ns,
+            timer_slack_ns: it.thread.timer_slack.as_nanos() as u32,
             when_full: 0,
         });
         Ok(())
@@ -180,23 +181,23 @@ pub extern "C" fn handover_event_config_init(
 fn config_from_c(config: &handover_event_config) -> Result<Config, Fault> {
     let when_full = match config.when_full {
         0 => WhenFull::Refuse,
-        1 => WhenFull::Block { wait_ns_max: config.wait_ns_max },
+        1 => WhenFull::Block { wait_max: Duration::from_nanos(config.wait_ns_max) },
         2 => WhenFull::DropOldest,
         other => {
             return Err(HANDOVER_INVALID_ARGUMENT
                 .because(format_args!("when_full={other}: no such policy")));
         }
     };
-    let thread = ThreadConfig::default();
-    let spin = thread.spin.spin_max(Duration::from_nanos(config.spin_ns_max.into()));
-    Ok(Config {
-        inbox_messages_max: config.inbox_messages_max,
-        local_messages_max: config.local_messages_max,
-        timers_max: config.timers_max,
-        when_full,
-        thread: ThreadConfig { spin, timer_slack_ns: config.timer_slack_ns, ..thread },
-        ..Config::default()
-    })
+    let spin_max = Duration::from_nanos(config.spin_ns_max.into());
+    let thread = ThreadConfig::default()
+        .spin(handover_notify::Config::default().spin_max(spin_max))
+        .timer_slack(Duration::from_nanos(config.timer_slack_ns.into()));
+    Ok(Config::default()
+        .inbox_messages_max(config.inbox_messages_max)
+        .local_messages_max(config.local_messages_max)
+        .timers_max(config.timers_max)
+        .when_full(when_full)
+        .thread(thread))
 }
 
 /// Creates a machine whose messages `handler` handles; each call of `handler` gets `context`. A null `config` stands for

@@ -623,12 +623,12 @@ const CLIENT_INBOX_MESSAGES: u32 = 8;
 fn server_config(config: Config, clients_count: usize) -> Config {
     let least =
         u32::try_from(clients_count).unwrap_or(u32::MAX).saturating_add(CLIENT_INBOX_MESSAGES);
-    Config { inbox_messages_max: config.inbox_messages_max.max(least), ..config }
+    config.inbox_messages_max(config.inbox_messages_max.max(least))
 }
 
 /// Returns a client's configuration, with a small inbox.
 fn client_config(config: Config) -> Config {
-    Config { inbox_messages_max: CLIENT_INBOX_MESSAGES, ..config }
+    config.inbox_messages_max(CLIENT_INBOX_MESSAGES)
 }
 
 /// A server machine and its client machines.

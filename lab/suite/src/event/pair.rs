@@ -9,6 +9,7 @@ use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup};
 use handover_notify::{Mechanism, Notify, Wait};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
+use std::time::Duration;
 
 /// Way in which two threads wait for each other: the benchmark's declaration, and the threads'
 /// configuration.
@@ -68,8 +69,7 @@ impl WaitPolicy for ParkingWait {
     const SPEC: Spec = PARKED_SPEC;
 
     fn thread_config() -> ThreadConfig {
-        let spin = handover_notify::Config::never_spin();
-        ThreadConfig { spin, ..ThreadConfig::default() }
+        ThreadConfig::default().spin(handover_notify::Config::never_spin())
     }
 }
 
@@ -80,7 +80,7 @@ impl WaitPolicy for DescriptorWait {
     const SPEC: Spec = PARKED_SPEC;
 
     fn thread_config() -> ThreadConfig {
-        ThreadConfig { park_on: ParkOn::Descriptor, ..ParkingWait::thread_config() }
+        ParkingWait::thread_config().park_on(ParkOn::Descriptor)
     }
 }
 
@@ -155,8 +155,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
     const ROLES: &'static [Role] = ROUND_TRIP_ROLES;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let config =
-            Config { inbox_messages_max: SLOTS, thread: M::thread_config(), ..Config::default() };
+        let config = Config::default().inbox_messages_max(SLOTS).thread(M::thread_config());
         let near = RoundTripPolicy { last: 1, is_measured: true, ..RoundTripPolicy::default() };
         let [near, far] =
             new_pair([near, RoundTripPolicy::default()], config).map_err(Fault::from_error)?;
@@ -429,11 +428,9 @@ impl Handover for MessageStream {
     const ROLES: &'static [Role] = STREAM_ROLES;
 
     fn setup(args: &InboxArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let config = Config {
-            inbox_messages_max: args.slots_count,
-            when_full: WhenFull::Block { wait_ns_max: u64::MAX },
-            ..Config::default()
-        };
+        let config = Config::default()
+            .inbox_messages_max(args.slots_count)
+            .when_full(WhenFull::Block { wait_max: Duration::MAX });
         let machine = Machine::new(ArrivalCounter::default(), config).map_err(Fault::from_error)?;
         Ok(MessageStream {
             address: machine.address().clone(),

@@ -270,9 +270,8 @@ impl Workload for ServerGroup {
     const SPEC: Spec = SHARED_THREAD_SPEC;
 
     fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let thread =
-            ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
-        let config = Config { inbox_messages_max: INBOX_MESSAGES, ..Config::default() };
+        let thread = ThreadConfig::default().machines_max(args.clients_count + 1);
+        let config = Config::default().inbox_messages_max(INBOX_MESSAGES);
         let mut group = Group::new(thread).map_err(Fault::from_error)?;
         let server = HelloServer { clients: Vec::new(), policy: ServerPolicy::default() };
         let server = group.add(server, config).map_err(Fault::from_error)?;

@@ -139,8 +139,8 @@ impl Workload for TopicGroup {
 
     fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
         let machines_max = args.subscribers_count + 1;
-        let thread = ThreadConfig { machines_max, ..ThreadConfig::default() };
-        let config = Config { inbox_messages_max: INBOX_MESSAGES, ..Config::default() };
+        let thread = ThreadConfig::default().machines_max(machines_max);
+        let config = Config::default().inbox_messages_max(INBOX_MESSAGES);
         let mut group = Group::new(thread).map_err(Fault::from_error)?;
         let topic = Topic::new();
         let publisher = topic.publisher(VALUES_MAX);

@@ -23,7 +23,7 @@ fn single_machine_handles_each_of_its_own_messages() {
         let mut machine =
             new_self_sender(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
         machine.context().send_quiet(SelfMessage::Hello(1)).expect("room");
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
         assert_eq!(machine.stats().handled, 1000);
         assert_eq!(machine.stats().waiting, 1, "the last answer is not in the inbox");
     }
@@ -37,12 +37,12 @@ fn two_machines_answer_each_other_until_one_stops() {
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     for handled in [100, 200] {
         first.handler_mut().policy.left = 100;
-        assert_eq!(first.run(), Ok(EndReason::Stopped));
+        assert_eq!(first.run().expect("runs"), EndReason::Stopped);
         assert_eq!(first.stats().handled, handled);
     }
     second.stop();
     let (second, ended) = second.join();
-    assert_eq!(ended, Ok(EndReason::Stopped));
+    assert_eq!(ended.expect("runs"), EndReason::Stopped);
     assert!((200..=201).contains(&second.stats().handled), "{second:?}");
 }
 
@@ -74,7 +74,7 @@ fn check_exchange_by_id<L: HandlerLookup<EndlessAnswers> + Send + 'static>(ids_c
     }
     second.stop();
     let (second, ended) = second.join();
-    assert_eq!(ended, Ok(EndReason::Stopped));
+    assert_eq!(ended.expect("runs"), EndReason::Stopped);
     assert!(second.stats().handled >= 99, "{:?}", second.stats());
     assert_eq!(first.stats().unhandled + second.stats().unhandled, 0);
 }
@@ -99,7 +99,7 @@ fn server_answers_all_clients_on_their_own_threads() {
         .into_iter()
         .map(|client| client.spawn(thread::Builder::new()).expect("a thread"))
         .collect();
-    assert_eq!(server.run(), Ok(EndReason::Stopped));
+    assert_eq!(server.run().expect("runs"), EndReason::Stopped);
     assert_eq!(server.stats().handled, 1000);
     let mut answers = 0;
     for client in clients {
@@ -120,7 +120,7 @@ fn every_subscriber_answers_every_post() {
         .into_iter()
         .map(|one| one.spawn(thread::Builder::new()).expect("a thread"))
         .collect();
-    assert_eq!(announcer.run(), Ok(EndReason::Stopped));
+    assert_eq!(announcer.run().expect("runs"), EndReason::Stopped);
     assert_eq!(announcer.stats().handled, 500, "answers of five subscribers to each post");
     for one in subscribers {
         one.stop();

@@ -106,14 +106,14 @@ impl<M> SharedMachineState<M> {
     #[cold]
     fn handle_refusal(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
-            (PushError::Full(message), WhenFull::Block { wait_ns_max })
+            (PushError::Full(message), WhenFull::Block { wait_max })
                 if !self.shared_thread.is_running_here() =>
             {
                 let push = |message| self.inbox_sender.push(message);
                 waiting_senders::wait_for_space(
                     &self.waiting_senders,
                     message,
-                    wait_ns_max,
+                    wait_max,
                     push,
                     || self.notify(),
                 )
@@ -371,15 +371,15 @@ mod tests {
     #[test]
     fn message_behind_an_unfinished_push_is_handled() {
         for park_on in [ParkOn::Auto, ParkOn::Descriptor] {
-            let thread = ThreadConfig { park_on, ..ThreadConfig::default() };
-            let config = Config { thread, ..Config::default() };
+            let thread = ThreadConfig::default().park_on(park_on);
+            let config = Config::default().thread(thread);
             let mut machine =
                 Machine::new(handler(stop_at_waking), config).expect("create a machine");
             // Wakes the thread if nothing else does.
             machine.context().after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(machine.address().clone());
-            assert_eq!(machine.run(), Ok(EndReason::Stopped));
+            assert_eq!(machine.run().expect("run the machine"), EndReason::Stopped);
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
 
@@ -390,7 +390,7 @@ mod tests {
             cx.after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(member.address().clone());
-            assert_eq!(group.run(), Ok(EndReason::Stopped));
+            assert_eq!(group.run().expect("run the group"), EndReason::Stopped);
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
         }
@@ -405,7 +405,7 @@ mod tests {
         let address = weak.upgrade().expect("the machine is open");
         assert_eq!((&address, weak.shared.strong_count()), (machine.address(), 2));
         address.send(1).expect("send a message");
-        assert_eq!(machine.poll().map(|round| round.handled), Ok(1));
+        assert_eq!(machine.poll().expect("poll the machine").handled, 1);
         drop(machine);
         assert_eq!(weak.upgrade(), None, "of a dropped machine, with an address left");
         drop(address);
@@ -433,8 +433,8 @@ mod tests {
     #[test]
     fn awake_thread_is_notified_of_each_message_only_if_configured() {
         for (wake_when, notified) in [(WakeWhen::Asleep, 0), (WakeWhen::EachMessage, 2)] {
-            let thread = ThreadConfig { wake_when, ..ThreadConfig::default() };
-            let config = Config { thread, ..Config::default() };
+            let thread = ThreadConfig::default().wake_when(wake_when);
+            let config = Config::default().thread(thread);
             let mut machine =
                 Machine::new(handler(|_: u32, _cx| ()), config).expect("create a machine");
             let mut group = Group::new(thread).expect("create a group");
@@ -454,7 +454,7 @@ mod tests {
             cx.send(4).expect("send a message");
             cx.send_to(&own, 5).expect("send a message");
             assert_eq!(take_notifications(&own), notified, "by context, {wake_when:?}");
-            assert_eq!(machine.poll().map(|round| round.handled), Ok(6));
+            assert_eq!(machine.poll().expect("poll the machine").handled, 6);
         }
     }
 }

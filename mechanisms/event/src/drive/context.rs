@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Access to a machine's queues, timers and descriptors, for its handler.
 ///
@@ -210,6 +210,18 @@ impl<M: Send + 'static> Context<'_, M> {
         self.at_ns(thread_state::now_ns().saturating_add(delay_ns), message)
     }
 
+    /// Starts a timer: the machine handles `message` at `deadline`, never earlier. It handles it at
+    /// once if that time has passed.
+    ///
+    /// # Errors
+    /// As [`after`](Self::after).
+    ///
+    /// # Cost
+    /// As [`after`](Self::after), and another clock read, which [`at_ns`](Self::at_ns) saves.
+    pub fn at(&mut self, deadline: Instant, message: M) -> Result<TimerId, TimersFull<M>> {
+        self.after(deadline.saturating_duration_since(Instant::now()), message)
+    }
+
     /// Starts a timer: the machine handles `message` at `deadline_ns` on CLOCK_MONOTONIC. It
     /// handles it at once if that time has passed.
     ///
@@ -300,12 +312,12 @@ impl<M: Send + 'static> Context<'_, M> {
         S: AsFd + Send + 'static,
         F: FnMut(Ready) -> M + Send + 'static,
     {
-        let refused = |(call, errno)| WatchError::SystemCall { call, errno };
-        let none = || refused(("epoll_ctl", Errno::NOSPC));
+        let refused = |(call, source)| WatchError::SystemCall { call, source };
+        let none = || refused(("epoll_ctl", Errno::NOSPC.into()));
         let id = self.state.next_watch_id().ok_or_else(none)?;
         let token = EpollToken::for_watch(self.state.machine, id);
         let reactor = self.thread.reactor().map_err(refused)?;
-        reactor.add(&source, token, interest).map_err(|errno| refused(("epoll_ctl", errno)))?;
+        reactor.add(&source, token, interest).map_err(|error| refused(("epoll_ctl", error)))?;
         self.state.insert_watch(Box::new(source), Box::new(wrap));
         Ok(id)
     }
@@ -315,12 +327,12 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Errors
     /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
     pub fn set_interest(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
-        let refused = |(call, errno)| WatchError::SystemCall { call, errno };
+        let refused = |(call, source)| WatchError::SystemCall { call, source };
         let token = EpollToken::for_watch(self.state.machine, watch);
         let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Stopped) };
         let reactor = self.thread.reactor().map_err(refused)?;
         let answer = reactor.modify(&kept.source, token, interest);
-        answer.map_err(|errno| refused(("epoll_ctl", errno)))
+        answer.map_err(|error| refused(("epoll_ctl", error)))
     }
 
     /// Stops a watch and drops its source; returns `false` if the watch has already stopped. Readiness that the

@@ -83,7 +83,9 @@ impl<H: Handler> Machine<H> {
     /// # Errors
     /// [`WatchError::SystemCall`] when no descriptor is available.
     pub fn stop_on(&mut self, signals: Signals) -> Result<(), WatchError> {
-        self.thread.stop_on(signals).map_err(|(call, errno)| WatchError::SystemCall { call, errno })
+        self.thread
+            .stop_on(signals)
+            .map_err(|(call, source)| WatchError::SystemCall { call, source })
     }
 
     /// Returns the machine's handler.

@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn machine_runs_on_although_the_destructor_of_a_panic_payload_panics() {
-        let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+        let config = Config::default().on_panic(OnPanic::DropMessage);
         let panics = handler(|is_last: bool, cx: &mut Context<'_, bool>| match is_last {
             true => cx.stop(),
             false => panic_any(PanickingPayload),
@@ -338,7 +338,7 @@ mod tests {
         for is_last in [false, true] {
             machine.address().send(is_last).expect("send a message");
         }
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("run the machine"), EndReason::Stopped);
         assert_eq!(machine.stats().panicked, 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Interest, Ready, WatchId};
 use handover_base::epoll::{Epoll, Flags};
-use rustix::io::Errno;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Value stored in an epoll entry. It identifies the machine and the watch that the entry's events
@@ -55,7 +55,7 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     /// Creates an epoll set that contains only `eventfd`. One fetch returns at most `ready_max` events.
-    pub(crate) fn new(ready_max: u32, eventfd: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(crate) fn new(ready_max: u32, eventfd: BorrowedFd<'_>) -> io::Result<Self> {
         let set = Epoll::new(ready_max as usize)?;
         // Edge-triggered: each write reports one event, and the eventfd need not be read.
         set.add(eventfd, EpollToken::WAKE.pack(), Flags::IN | Flags::ET)?;
@@ -67,7 +67,7 @@ impl Reactor {
         fd: impl AsFd,
         token: EpollToken,
         interest: Interest,
-    ) -> Result<(), Errno> {
+    ) -> io::Result<()> {
         self.set.add(fd, token.pack(), flags(interest))
     }
 
@@ -76,16 +76,16 @@ impl Reactor {
         fd: impl AsFd,
         token: EpollToken,
         interest: Interest,
-    ) -> Result<(), Errno> {
+    ) -> io::Result<()> {
         self.set.modify(fd, token.pack(), flags(interest))
     }
 
-    pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         self.set.remove(fd)
     }
 
     /// Waits up to `timeout_ns` for events (for ever if `None`) and fetches them from the kernel.
-    pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> Result<(), Errno> {
+    pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> io::Result<()> {
         self.ready.clear();
         self.next = 0;
         let Self { set, ready, .. } = self;

@@ -305,11 +305,8 @@ mod tests {
     fn error_for_a_dropped_request_drops_no_other_request_of_a_full_inbox() {
         // One destructor within another for each would exceed the stack. Miri takes 10 ms for each.
         let messages_max = if cfg!(miri) { 100 } else { 100_000 };
-        let config = Config {
-            inbox_messages_max: messages_max,
-            when_full: WhenFull::DropOldest,
-            ..Config::default()
-        };
+        let config =
+            Config::default().inbox_messages_max(messages_max).when_full(WhenFull::DropOldest);
         let ignore = handler(|message: Message, _cx: &mut Context<'_, Message>| match message {
             Message::Request(reply) => drop(reply),
             Message::Ended(ended) => assert_eq!(ended, Err(NoReplyError)),

@@ -19,7 +19,7 @@ impl<M> Address<M> {
     /// use handover_event::{Config, Machine, handler};
     /// # use std::pin::pin;
     /// # use std::task::{Context, Poll, Waker};
-    /// let config = Config { inbox_messages_max: 1, ..Config::default() };
+    /// let config = Config::default().inbox_messages_max(1);
     /// let mut machine = Machine::new(handler(|_: u32, _cx| ()), config)?;
     /// let address = machine.address().clone();
     /// let task = async move {

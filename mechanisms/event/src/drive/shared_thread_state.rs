@@ -8,6 +8,7 @@ use handover_notify::Unparker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -84,7 +85,7 @@ impl SharedThreadState {
     }
 
     /// Returns the eventfd that interrupts a sleep in epoll, created on first use.
-    pub(crate) fn eventfd(&self) -> Result<&OwnedFd, Errno> {
+    pub(crate) fn eventfd(&self) -> io::Result<&OwnedFd> {
         if let Some(eventfd) = self.eventfd.get() {
             return Ok(eventfd);
         }

@@ -40,7 +40,7 @@ impl Signals {
     pub fn block(signals: &[i32]) -> Result<Self, SignalError> {
         match raw::signals::block_signals(signals) {
             Ok(fd) => Ok(Self { fd }),
-            Err((call, errno)) => Err(SignalError::SystemCall { call, errno }),
+            Err((call, source)) => Err(SignalError::SystemCall { call, source }),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::{
 use handover_notify::{ParkResult, Parker};
 use handover_ring::PushError;
 use rustix::io::Errno;
+use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -144,7 +145,7 @@ impl ThreadState {
             run_queue: RunQueue { first: END, last: END },
         };
         if config.park_on == ParkOn::Descriptor || thread.shared.notifies_each_message() {
-            let refused = |(call, errno)| MachineError::SystemCall { call, errno };
+            let refused = |(call, source)| MachineError::SystemCall { call, source };
             thread.reactor().map_err(refused)?;
         }
         Ok(thread)
@@ -156,22 +157,23 @@ impl ThreadState {
         if std::mem::replace(&mut self.has_run, true) {
             return;
         }
-        if let Some(slack) = NonZeroU64::new(self.config.timer_slack_ns.into()) {
+        let slack_ns = u64::try_from(self.config.timer_slack.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(slack) = NonZeroU64::new(slack_ns) {
             // At worst a seccomp filter refuses; then timers are as late as before.
             let _ = rustix::thread::set_current_timer_slack(Some(slack));
         }
     }
 
     /// Returns the thread's epoll set, created on first use.
-    pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, Errno)> {
+    pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, io::Error)> {
         if self.reactor.is_none() {
-            let eventfd = self.shared.eventfd().map_err(|errno| ("eventfd2", errno))?;
+            let eventfd = self.shared.eventfd().map_err(|source| ("eventfd2", source))?;
             let reactor = Reactor::new(self.config.descriptors_per_round_max, eventfd.as_fd());
-            self.reactor = Some(reactor.map_err(|errno| ("epoll_create1", errno))?);
+            self.reactor = Some(reactor.map_err(|source| ("epoll_create1", source))?);
             tracing::debug!(target: "handover_event::descriptor", "the thread sleeps in epoll from now on");
         }
         // `Some`: set above if it was `None`.
-        self.reactor.as_mut().ok_or(("epoll_create1", Errno::BADF))
+        self.reactor.as_mut().ok_or_else(|| ("epoll_create1", Errno::BADF.into()))
     }
 
     /// Removes a descriptor whose watch has stopped from the epoll set. Closing it would not be enough: another
@@ -184,11 +186,11 @@ impl ThreadState {
     }
 
     /// Makes each later run stop when one of `signals` arrives.
-    pub(crate) fn stop_on(&mut self, signals: Signals) -> Result<(), (&'static str, Errno)> {
+    pub(crate) fn stop_on(&mut self, signals: Signals) -> Result<(), (&'static str, io::Error)> {
         let reactor = self.reactor()?;
         reactor
             .add(&signals, EpollToken::SIGNAL, crate::Interest::READ)
-            .map_err(|errno| ("epoll_ctl", errno))?;
+            .map_err(|source| ("epoll_ctl", source))?;
         self.signals = Some(signals);
         Ok(())
     }
@@ -429,6 +431,6 @@ impl ThreadState {
 }
 
 /// Returns the error of a failed wait for events.
-fn epoll_wait_error(errno: Errno) -> RunError {
-    RunError::SystemCall { call: "epoll_pwait2", errno }
+fn epoll_wait_error(source: io::Error) -> RunError {
+    RunError::SystemCall { call: "epoll_pwait2", source }
 }

@@ -5,18 +5,19 @@ use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
 
-/// Repeats `push` until the inbox has space or `wait_ns_max` has passed, sleeping in between.
+/// Repeats `push` until the inbox has space or `wait_max` has passed, sleeping in between.
 /// Called by a thread. Calls `wake_machine` before each sleep: the machine may sleep with a full
 /// inbox, if all messages were sent without waking it.
 #[cold]
 pub(crate) fn wait_for_space<M>(
     senders: &WaitingSenders,
     message: M,
-    wait_ns_max: u64,
+    wait_max: Duration,
     push: impl FnMut(M) -> Result<(), PushError<M>>,
     mut wake_machine: impl FnMut(),
 ) -> Result<(), PushError<M>> {
-    let deadline = Instant::now().checked_add(Duration::from_nanos(wait_ns_max));
+    // `None`, no deadline, if the time is beyond the range of `Instant`.
+    let deadline = Instant::now().checked_add(wait_max);
     senders.wait(message, push, |word, expected| {
         wake_machine();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));

@@ -233,7 +233,7 @@ mod tests {
             });
             slot.recv().expect("it has a slot");
             served.address().send(WAKING).expect("send a message");
-            assert_eq!(group.run(), Ok(EndReason::Stopped));
+            assert_eq!(group.run().expect("run the group"), EndReason::Stopped);
         });
         let stats = group.stats(&served).expect("find the machine");
         assert_eq!((stats.handled, stats.timers), (1, 0), "woken by the timer only");

@@ -1,13 +1,12 @@
 //! Blocking of signals, and reading them from a descriptor: rustix has neither.
 
-use rustix::io::Errno;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Blocks `signals` for the calling thread and for threads that it starts afterwards. Returns a
-/// descriptor from which the signals are read. The error holds the failed call and its error
-/// number.
-pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
+/// descriptor from which the signals are read. The error holds the failed call and its error.
+pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, io::Error)> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the whole set through the pointer, which is valid for writes.
     let answer = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
@@ -29,7 +28,7 @@ pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, E
     let errno =
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     if errno != 0 {
-        return Err(("pthread_sigmask", Errno::from_raw_os_error(errno)));
+        return Err(("pthread_sigmask", io::Error::from_raw_os_error(errno)));
     }
     Ok(fd)
 }
@@ -48,12 +47,8 @@ pub(crate) fn read_signal(fd: &OwnedFd) -> Option<i32> {
     i32::try_from(info.ssi_signo).ok()
 }
 
-/// Returns `Err` with the name and error number of the system call `call` if its result `answer` is
+/// Returns `Err` with the name and the error of the system call `call` if its result `answer` is
 /// negative.
-fn check(call: &'static str, answer: i32) -> Result<(), (&'static str, Errno)> {
-    if answer < 0 {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();
-        return Err((call, Errno::from_raw_os_error(errno)));
-    }
-    Ok(())
+fn check(call: &'static str, answer: i32) -> Result<(), (&'static str, io::Error)> {
+    if answer < 0 { Err((call, io::Error::last_os_error())) } else { Ok(()) }
 }

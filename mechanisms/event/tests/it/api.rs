@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Returns the default configuration with this inbox.
 fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
-    Config { inbox_messages_max, when_full, ..Config::default() }
+    Config::default().inbox_messages_max(inbox_messages_max).when_full(when_full)
 }
 
 /// Handler that keeps its messages.
@@ -58,7 +58,7 @@ fn full_inbox_returns_the_message() {
 
 #[test]
 fn local_queue_is_bounded() {
-    let config = Config { local_messages_max: 3, ..Config::default() };
+    let config = Config::default().local_messages_max(3);
     let mut machine = keeper(config);
     let mut cx = machine.context();
     assert!((0..3).all(|number| cx.send_quiet(number).is_ok()));
@@ -83,7 +83,7 @@ fn drop_oldest_policy_drops_the_oldest_messages() {
 
 #[test]
 fn blocked_sender_continues_once_there_is_room() {
-    let mut machine = keeper(small(1, WhenFull::Block { wait_ns_max: u64::MAX }));
+    let mut machine = keeper(small(1, WhenFull::Block { wait_max: Duration::MAX }));
     let address = machine.address().clone();
     let sender = thread::spawn(move || {
         for number in 0..1000 {
@@ -99,7 +99,7 @@ fn blocked_sender_continues_once_there_is_room() {
 
 #[test]
 fn blocked_sender_gets_its_message_back_after_the_time_limit() {
-    let machine = keeper(small(1, WhenFull::Block { wait_ns_max: 3_000_000 }));
+    let machine = keeper(small(1, WhenFull::Block { wait_max: 3 * MS }));
     machine.address().send(1).expect("send a message");
     let start = Instant::now();
     assert_eq!(machine.address().send(2), Err(SendError::Full(2)));
@@ -108,7 +108,7 @@ fn blocked_sender_gets_its_message_back_after_the_time_limit() {
 
 #[test]
 fn sender_on_the_receivers_thread_is_refused_at_once() {
-    let config = small(1, WhenFull::Block { wait_ns_max: u64::MAX });
+    let config = small(1, WhenFull::Block { wait_max: Duration::MAX });
     let mut machine = Machine::new(
         handler(|message: u32, cx: &mut Context<'_, u32>| {
             if message == 0 {
@@ -122,13 +122,13 @@ fn sender_on_the_receivers_thread_is_refused_at_once() {
     )
     .expect("valid");
     machine.context().send_quiet(0).expect("send a message");
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
 }
 
 #[test]
 fn sender_below_a_nested_poll_is_refused_at_once() {
     const WAIT: Duration = Duration::from_secs(5);
-    let block = WhenFull::Block { wait_ns_max: WAIT.as_nanos() as u64 };
+    let block = WhenFull::Block { wait_max: WAIT };
     let full = Arc::new(std::sync::OnceLock::<Address<u32>>::new());
     let to_outer = Arc::clone(&full);
     let inner = move |_: u32, _cx: &mut Context<'_, u32>| {
@@ -178,7 +178,7 @@ fn quiet_message_waits_until_the_machine_wakes_for_another_reason() {
     }
     running.stop();
     let (machine, ended) = running.join();
-    assert_eq!(ended, Ok(EndReason::Stopped));
+    assert_eq!(ended.expect("runs"), EndReason::Stopped);
     assert_eq!(machine.handler().0, ["quiet", "loud"]);
 }
 
@@ -198,7 +198,11 @@ fn poll_does_not_wait_run_once_does_and_both_report_the_end() {
     assert_eq!(machine.run_once().expect("runs").end_reason, Some(EndReason::Stopped));
     assert_eq!(machine.poll().expect("runs").end_reason, None, "reported once");
     stopper.stop();
-    assert_eq!(machine.run(), Ok(EndReason::Stopped), "a stop before the run ends it at once");
+    assert_eq!(
+        machine.run().expect("runs"),
+        EndReason::Stopped,
+        "a stop before the run ends it at once"
+    );
 }
 
 #[test]
@@ -228,6 +232,20 @@ fn timers_expire_in_order_never_early_and_each_once() {
 }
 
 #[test]
+fn timer_at_an_instant_expires_then_or_at_once_if_it_has_passed() {
+    let mut machine = keeper(Config::default());
+    let begun = Instant::now();
+    let mut cx = machine.context();
+    cx.at(begun, "passed").expect("a timer");
+    cx.at(begun + 3 * MS, "later").expect("a timer");
+    while machine.handler().0.len() < 2 {
+        machine.run_once().expect("runs");
+    }
+    assert!(begun.elapsed() >= 3 * MS);
+    assert_eq!(machine.handler().0, ["passed", "later"]);
+}
+
+#[test]
 fn cancelled_timer_returns_its_message_and_periodic_timer_runs_until_cancelled() {
     let mut machine = keeper(Config::default());
     let mut cx = machine.context();
@@ -246,7 +264,7 @@ fn cancelled_timer_returns_its_message_and_periodic_timer_runs_until_cancelled()
 
 #[test]
 fn timers_beyond_timers_max_are_refused_with_the_message() {
-    let mut machine = keeper(Config { timers_max: 1, ..Config::default() });
+    let mut machine = keeper(Config::default().timers_max(1));
     let mut cx = machine.context();
     cx.after(MS, 1).expect("the first");
     assert_eq!(cx.after(MS, 2).map_err(|full| full.0), Err(2));
@@ -294,7 +312,7 @@ fn watched_descriptor_is_handled_among_messages_until_unwatched() {
         address.send(Event::Quit).expect("send a message");
         theirs
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped), "woken from epoll by a message");
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped, "woken from epoll by a message");
     assert_eq!(machine.handler().read, b"hello");
     assert_eq!(machine.stats().descriptors, 1);
     let mut theirs = other.join().expect("the writer");
@@ -330,7 +348,8 @@ fn set_interest_changes_the_events_of_a_watch_until_it_ends() {
     machine.context().set_interest(watch, Interest::READ).expect("change to reading");
     assert_eq!(machine.poll().expect("poll").handled, 1, "the byte was not reported");
     assert!(machine.context().unwatch(watch));
-    assert_eq!(machine.context().set_interest(watch, Interest::READ), Err(WatchError::Stopped));
+    let refused = machine.context().set_interest(watch, Interest::READ);
+    assert!(matches!(refused, Err(WatchError::Stopped)), "{refused:?}");
 }
 
 #[test]
@@ -352,14 +371,14 @@ fn panic_stops_the_machine_and_its_message_is_returned() {
     for message in 1..=3 {
         machine.address().send(message).expect("send a message");
     }
-    assert_eq!(machine.run(), Ok(EndReason::Panicked("two is too much".to_owned())));
+    assert_eq!(machine.run().expect("runs"), EndReason::Panicked("two is too much".to_owned()));
     let stats = machine.stats();
     assert_eq!((stats.handled, stats.panicked, stats.waiting), (2, 1, 1));
 }
 
 #[test]
 fn drop_message_policy_loses_one_message_by_a_panic() {
-    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    let config = Config::default().on_panic(OnPanic::DropMessage);
     let mut sum = 0;
     let mut machine = Machine::new(
         handler(|message: u32, cx: &mut Context<'_, u32>| {
@@ -375,7 +394,7 @@ fn drop_message_policy_loses_one_message_by_a_panic() {
     for message in 1..=3 {
         machine.address().send(message).expect("send a message");
     }
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     assert_eq!(machine.stats().panicked, 1);
     drop(machine);
     assert_eq!(sum, 1 + 3);
@@ -512,7 +531,7 @@ fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_re
     let topic = Topic::new();
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let poster = group.add(Poster::new(&topic), Config::default()).expect("add a machine");
-    let narrow = Config { local_messages_max: 1, ..Config::default() };
+    let narrow = Config::default().local_messages_max(1);
     let [full, removed] =
         [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("add a machine"));
     assert!(topic.subscribe(full.address(), PosterMessage::News));
@@ -643,7 +662,7 @@ fn machines_of_a_group_exchange_messages_with_each_other_and_other_threads() {
     thread::sleep(5 * MS);
     next.send(0).expect("send a message");
     let (group, ended) = running.join();
-    assert_eq!(ended, Ok(EndReason::Stopped));
+    assert_eq!(ended.expect("runs"), EndReason::Stopped);
     assert_eq!(group.stats(&last).map(|stats| stats.handled), Some(1));
     assert_eq!(outside.close().messages, [100]);
 }
@@ -679,7 +698,7 @@ fn machines_of_a_group_have_separate_timers_and_descriptors() {
     cx.every(MS, || Event::Tick).expect("a timer");
     cx.watch(ours, Interest::READ.edge_triggered(), |_ready| Event::Readable).expect("watched");
     theirs.write_all(b"x").expect("written");
-    assert_eq!(group.run(), Ok(EndReason::Stopped));
+    assert_eq!(group.run().expect("runs"), EndReason::Stopped);
     let handler = group.handler(&busy).expect("of this group");
     assert!(handler.ticks >= 2 && handler.reads == 1);
     assert_eq!(group.handler(&idle).map(|idle| idle.ticks + idle.reads), Some(0));
@@ -704,7 +723,7 @@ fn machine_removed_from_its_group_is_closed_and_the_others_continue() {
 
 #[test]
 fn messages_within_a_group_are_limited_counted_and_returned_in_order_by_a_removal() {
-    let narrow = Config { local_messages_max: 3, ..Config::default() };
+    let narrow = Config::default().local_messages_max(3);
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let sends = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
     let goes = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
@@ -726,21 +745,16 @@ fn configuration_out_of_range_is_refused_with_name_value_and_range() {
         Machine::new(Keeper::<()>(Vec::new()), config).expect_err("refused").to_string()
     };
     assert_eq!(
-        refused(Config { messages_per_round_max: 0, ..Config::default() }),
+        refused(Config::default().messages_per_round_max(0)),
         "messages_per_round_max=0: must lie in 1..=1048576"
     );
-    assert_eq!(
-        refused(Config { timers_max: 0, ..Config::default() }),
-        "timers_max=0: must lie in 1..=268435456"
-    );
-    let thread = ThreadConfig { machines_max: 1 << 17, ..ThreadConfig::default() };
+    assert_eq!(refused(Config::default().timers_max(0)), "timers_max=0: must lie in 1..=268435456");
+    let thread = ThreadConfig::default().machines_max(1 << 17);
     assert_eq!(
         Group::new(thread).expect_err("refused").to_string(),
         "machines_max=131072: must lie in 1..=65536"
     );
-    assert!(
-        Machine::new(Keeper::<()>(Vec::new()), Config { thread, ..Config::default() }).is_err()
-    );
+    assert!(Machine::new(Keeper::<()>(Vec::new()), Config::default().thread(thread)).is_err());
 }
 
 #[test]
@@ -761,7 +775,7 @@ fn descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
         assert_eq!(Arc::strong_count(&ours), 1);
         let mut cx = group.context(&stays).expect("of this group");
         cx.after(50 * MS, ()).expect("a timer");
-        assert_eq!(group.run(), Ok(EndReason::Stopped));
+        assert_eq!(group.run().expect("runs"), EndReason::Stopped);
         group.stats(&stays).expect("of this group").parks
     };
     let parks = super::contract::first_with_sleep(run, |parks| *parks);
@@ -770,7 +784,7 @@ fn descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
 
 #[test]
 fn group_refuses_machines_beyond_machines_max() {
-    let config = ThreadConfig { machines_max: 1, ..ThreadConfig::default() };
+    let config = ThreadConfig::default().machines_max(1);
     let mut group = Group::new(config).expect("valid");
     group.add(Keeper::<()>(Vec::new()), Config::default()).expect("the first");
     let refused = group.add(Keeper::<()>(Vec::new()), Config::default()).expect_err("the second");
@@ -782,15 +796,13 @@ fn group_refuses_machines_beyond_machines_max() {
 
 #[test]
 fn machine_that_sleeps_in_epoll_is_woken_through_its_eventfd() {
-    let thread = ThreadConfig {
-        park_on: ParkOn::Descriptor,
-        spin: handover_notify::Config::never_spin(),
-        ..ThreadConfig::default()
-    };
+    let thread = ThreadConfig::default()
+        .park_on(ParkOn::Descriptor)
+        .spin(handover_notify::Config::never_spin());
     let (report, parks) = mpsc::channel();
     let machine = Machine::new(
         handler(move |(), cx: &mut Context<'_, ()>| report.send(cx.stats().parks).expect("heard")),
-        Config { thread, ..Config::default() },
+        Config::default().thread(thread),
     )
     .expect("valid");
     let address = machine.address().clone();
@@ -803,7 +815,7 @@ fn machine_that_sleeps_in_epoll_is_woken_through_its_eventfd() {
         parks_count = parks.recv().expect("it is handled");
     }
     running.stop();
-    assert_eq!(running.join().1, Ok(EndReason::Stopped));
+    assert_eq!(running.join().1.expect("runs"), EndReason::Stopped);
 }
 
 /// Reads its topic's subscriber count when it is dropped.

@@ -109,18 +109,16 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
     let policies = [
         WhenFull::Refuse,
         WhenFull::DropOldest,
-        WhenFull::Block { wait_ns_max: 200_000 },
+        WhenFull::Block { wait_max: Duration::from_micros(200) },
         WhenFull::Refuse,
     ];
     let mut machines: Vec<_> = (0..MACHINES)
         .map(|number| {
-            let config = Config {
-                when_full: policies[number % policies.len()],
-                inbox_messages_max: [4, 64, 16, 1024][number % 4],
-                local_messages_max: 64,
-                messages_per_round_max: 16,
-                ..Config::default()
-            };
+            let config = Config::default()
+                .when_full(policies[number % policies.len()])
+                .inbox_messages_max([4, 64, 16, 1024][number % 4])
+                .local_messages_max(64)
+                .messages_per_round_max(16);
             let relay = Relay {
                 seen: Arc::clone(&seen),
                 others: Vec::new(),
@@ -245,13 +243,13 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
         address.send(Event::FromOutside).expect("send a message");
         theirs
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     other.join().expect("the other");
 }
 
 #[test]
 fn timers_that_are_always_due_do_not_delay_messages() {
-    let config = Config { timers_per_round_max: 4, ..Config::default() };
+    let config = Config::default().timers_per_round_max(4);
     let mut machine = Machine::new(
         handler(|is_message: bool, cx: &mut Context<'_, bool>| {
             if is_message {
@@ -271,7 +269,7 @@ fn timers_that_are_always_due_do_not_delay_messages() {
         thread::sleep(2 * MS);
         address.send(true).expect("send a message");
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     other.join().expect("the other");
 }
 
@@ -311,14 +309,13 @@ fn descriptors_that_are_always_ready_do_not_delay_messages_or_timers() {
         thread::sleep(2 * MS);
         address.send(Event::Message).expect("send a message");
     });
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     other.join().expect("the other");
 }
 
 #[test]
 fn round_handles_at_most_its_limits() {
-    let config =
-        Config { messages_per_round_max: 10, timers_per_round_max: 5, ..Config::default() };
+    let config = Config::default().messages_per_round_max(10).timers_per_round_max(5);
     let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
     for number in 0..30 {
         machine.address().send(number).expect("send a message");
@@ -345,7 +342,7 @@ fn endless_machine_of_a_group_does_not_delay_the_others() {
     let running = group.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(2 * MS);
     stops.address().send(1).expect("send a message");
-    assert_eq!(running.join().1, Ok(EndReason::Stopped));
+    assert_eq!(running.join().1.expect("runs"), EndReason::Stopped);
 }
 
 #[test]
@@ -356,7 +353,7 @@ fn idle_machine_sleeps_exactly_until_its_deadline() {
             Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
         machine.context().after(100 * MS, ()).expect("a timer");
         let before = handover_base::usage::thread_usage();
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
         let used = handover_base::usage::thread_usage() - before;
         assert!(started.elapsed() >= 100 * MS);
         (machine.stats(), used)
@@ -396,7 +393,7 @@ fn machine_without_work_sleeps_until_it_is_stopped() {
             stopper.stop();
         });
         is_running.send(()).expect("the other");
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
         other.join().expect("the other");
         let stats = machine.stats();
         assert_eq!((stats.parks, stats.wakeups), (1, 1), "one sleep, ended by the stop");
@@ -433,7 +430,7 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
         let a = a.spawn(thread::Builder::new()).expect("a thread");
         let b = b.spawn(thread::Builder::new()).expect("a thread");
         for one in [a, b] {
-            assert_eq!(one.join().1, Ok(EndReason::Stopped));
+            assert_eq!(one.join().1.expect("runs"), EndReason::Stopped);
         }
     }
 }
@@ -442,11 +439,9 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
 fn many_blocked_senders_are_all_let_in() {
     const SENDERS: u64 = 50;
     const EACH: u64 = 200;
-    let config = Config {
-        when_full: WhenFull::Block { wait_ns_max: u64::MAX },
-        inbox_messages_max: 4,
-        ..Config::default()
-    };
+    let config = Config::default()
+        .when_full(WhenFull::Block { wait_max: Duration::MAX })
+        .inbox_messages_max(4);
     let mut left = SENDERS * EACH;
     let mut machine = Machine::new(
         handler(|_: u64, cx: &mut Context<'_, u64>| {
@@ -464,7 +459,7 @@ fn many_blocked_senders_are_all_let_in() {
             thread::spawn(move || (0..EACH).for_each(|n| address.send(n).expect("it waits")))
         })
         .collect();
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     for sender in senders {
         sender.join().expect("a sender");
     }
@@ -472,11 +467,9 @@ fn many_blocked_senders_are_all_let_in() {
 
 #[test]
 fn waiting_sender_gets_its_message_back_when_the_machine_is_dropped() {
-    let config = Config {
-        when_full: WhenFull::Block { wait_ns_max: u64::MAX },
-        inbox_messages_max: 1,
-        ..Config::default()
-    };
+    let config = Config::default()
+        .when_full(WhenFull::Block { wait_max: Duration::MAX })
+        .inbox_messages_max(1);
     for hands_back in [false, true] {
         let machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
         machine.address().send(1).expect("send a message");
@@ -503,7 +496,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
     const POSTERS: u64 = 4;
     const EACH: u64 = 500;
     let topic = Topic::new();
-    let config = Config { inbox_messages_max: 4096, ..Config::default() };
+    let config = Config::default().inbox_messages_max(4096);
     let subscribers: Vec<_> = (0..3)
         .map(|_| {
             let mut sum = 0;
@@ -539,13 +532,13 @@ fn postings_from_several_threads_reach_every_subscriber() {
         poster.join().expect("a poster");
     }
     for subscriber in subscribers {
-        assert_eq!(subscriber.join().1, Ok(EndReason::Stopped));
+        assert_eq!(subscriber.join().1.expect("runs"), EndReason::Stopped);
     }
 }
 
 #[test]
 fn panic_for_a_timer_or_a_descriptor_is_contained() {
-    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    let config = Config::default().on_panic(OnPanic::DropMessage);
     let mut panics_count = 0;
     let mut machine = Machine::new(
         handler(move |message: u32, cx: &mut Context<'_, u32>| match message {
@@ -569,6 +562,6 @@ fn panic_for_a_timer_or_a_descriptor_is_contained() {
     cx.at_ns(0, 2).expect("a timer");
     cx.at_ns(1, 2).expect("a timer");
     cx.after(5 * MS, 0).expect("a timer");
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     assert_eq!(machine.stats().panicked, 3);
 }

@@ -53,7 +53,7 @@ fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
         "{refused}"
     );
     let mut machine = refused.machine;
-    assert_eq!(machine.run(), Ok(EndReason::Stopped));
+    assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
     assert_eq!(machine.stats().handled, 1);
 
     let group = Group::new(ThreadConfig::default()).expect("valid");
@@ -74,8 +74,8 @@ fn machine_that_needs_a_descriptor_is_refused_if_there_is_none() {
     assert!(refused.expect_err("no eventfd").to_string().contains("failed"));
     machine.context().after(Duration::from_millis(1), Ready::default()).expect("a timer");
     assert_eq!(machine.run_once().expect("it still sleeps and wakes").handled, 1);
-    let thread = ThreadConfig { park_on: ParkOn::Descriptor, ..ThreadConfig::default() };
-    let config = Config { thread, ..Config::default() };
+    let thread = ThreadConfig::default().park_on(ParkOn::Descriptor);
+    let config = Config::default().thread(thread);
     let refused = Machine::new(handler(|(), _cx| ()), config).expect_err("no eventfd");
     assert!(matches!(refused, MachineError::SystemCall { call: "eventfd2", .. }), "{refused}");
     assert!(Signals::block(&[Signals::USR1]).is_err());
@@ -83,7 +83,7 @@ fn machine_that_needs_a_descriptor_is_refused_if_there_is_none() {
 
 #[test]
 fn inbox_that_does_not_fit_into_memory_is_refused() {
-    let config = Config { inbox_messages_max: 1 << 31, ..Config::default() };
+    let config = Config::default().inbox_messages_max(1 << 31);
     let refused = Machine::new(handler(|_: [u64; 64], _cx| ()), config);
     assert!(matches!(refused, Err(MachineError::Inbox(_))), "{refused:?}");
 }
@@ -101,9 +101,9 @@ fn requested_signal_stops_a_machine_and_is_reported() {
     let mut machine = Machine::new(raise, Config::default()).expect("valid");
     machine.stop_on(signals).expect("watched");
     machine.address().send(Signals::TERM).expect("send a message");
-    assert_eq!(machine.run(), Ok(EndReason::Signal(Signals::TERM)));
+    assert_eq!(machine.run().expect("runs"), EndReason::Signal(Signals::TERM));
     machine.address().send(Signals::INT).expect("send a message");
-    assert_eq!(machine.run(), Ok(EndReason::Signal(Signals::INT)), "and again");
+    assert_eq!(machine.run().expect("runs"), EndReason::Signal(Signals::INT), "and again");
 }
 
 #[test]

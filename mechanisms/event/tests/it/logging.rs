@@ -135,7 +135,7 @@ fn end_of_a_run_is_logged_once_by_each_method_that_returns_it() {
 #[test]
 fn contained_panic_is_logged_at_the_lowest_verbosity() {
     let log = Log::new(Verbosity::Quiet);
-    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    let config = Config::default().on_panic(OnPanic::DropMessage);
     tracing::subscriber::with_default(log.clone(), || {
         let panics = handler(|_: u32, _cx: &mut Context<'_, u32>| panic!("contained"));
         let mut machine = Machine::new(panics, config).expect("valid");

@@ -99,7 +99,7 @@ fn request_to_a_machine_that_ends_gets_no_reply() {
 
 /// Machine that keeps the replies that it gets.
 fn client(inbox_messages_max: u32) -> Machine<super::api::Keeper<Result<u32, NoReplyError>>> {
-    let config = Config { inbox_messages_max, ..Config::default() };
+    let config = Config::default().inbox_messages_max(inbox_messages_max);
     Machine::new(super::api::Keeper(Vec::new()), config).expect("a valid configuration")
 }
 
@@ -131,8 +131,8 @@ fn full_or_closed_machine_refuses_a_reply() {
 
 #[test]
 fn dropped_reply_does_not_block_on_a_full_machine() {
-    let when_full = handover_event::WhenFull::Block { wait_ns_max: u64::MAX };
-    let config = Config { inbox_messages_max: 1, when_full, ..Config::default() };
+    let when_full = handover_event::WhenFull::Block { wait_max: std::time::Duration::MAX };
+    let config = Config::default().inbox_messages_max(1).when_full(when_full);
     let client = Machine::new(super::api::Keeper(Vec::new()), config).expect("valid");
     let [first, second] =
         [(); 2].map(|()| Reply::<u32>::to_machine(client.address(), |reply| reply));

@@ -46,10 +46,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-const POLICIES: [WhenFull; 2] = [WhenFull::Refuse, WhenFull::Block { wait_ns_max: u64::MAX }];
+const POLICIES: [WhenFull; 2] = [WhenFull::Refuse, WhenFull::Block { wait_max: Duration::MAX }];
 
 fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
-    Config { inbox_messages_max, when_full, ..Config::default() }
+    Config::default().inbox_messages_max(inbox_messages_max).when_full(when_full)
 }
 
 fn keeper(config: Config) -> Machine<Keeper<u64>> {
@@ -218,14 +218,14 @@ fn run_machines(mut start: impl FnMut(u64, Address<u64>)) {
         let adder = || Adder { sum: 0, count: 0 };
         let mut machine = Machine::new(adder(), small(2, when_full)).expect("valid");
         (0..SENDERS_COUNT).for_each(|sender| start(sender, machine.address().clone()));
-        assert_eq!(machine.run(), Ok(EndReason::Stopped));
+        assert_eq!(machine.run().expect("runs"), EndReason::Stopped);
         assert_eq!(machine.handler().sum, SUM);
 
         let mut group = Group::new(ThreadConfig::default()).expect("valid");
         let other = group.add(handler(|(), _cx| ()), Config::default()).expect("add a machine");
         let member = group.add(adder(), small(2, when_full)).expect("add a machine");
         (0..SENDERS_COUNT).for_each(|sender| start(sender, member.address().clone()));
-        assert_eq!(group.run(), Ok(EndReason::Stopped));
+        assert_eq!(group.run().expect("runs"), EndReason::Stopped);
         assert_eq!(group.handler(&member).map(|adder| adder.sum), Some(SUM));
         drop(other);
     }
