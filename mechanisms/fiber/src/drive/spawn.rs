@@ -63,7 +63,7 @@ where
 /// ```
 /// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
 /// let pools = vec![PoolConfig::new("work", 4), PoolConfig::new("urgent", 0)];
-/// let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+/// let runtime = Runtime::new(Config::default().pools(pools))?;
 /// let urgent = runtime.pool("urgent").expect("find the pool urgent");
 /// let fiber = Builder::new().name("answers").pool(urgent).spawn_on(&runtime.handle(), || 42)?;
 /// assert_eq!(fiber.name().as_deref(), Some("answers"));
