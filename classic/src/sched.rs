@@ -18,6 +18,7 @@ use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
 use handover_program::console::{self, print_error};
 use handover_program::exit::{Interrupted, to_usage_error};
+use handover_sched::Scheduler;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
     LENGTH_MAX_BYTES, Ledger, Load, LoadSection, NullSink, Record, Sink, Stamping, StopMode, Token,
@@ -25,7 +26,6 @@ use handover_sched::drive::{
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
 use handover_sched::fairness::FairnessIndex;
-use handover_sched::{FlowSpec, Scheduler};
 use handover_suite::sched::program::{self, LoadProgram};
 use options::SchedulerOptions;
 use record::{PacketWaits, RecordFiles, WriteResults};
@@ -282,8 +282,8 @@ impl<'a> SchedPlan<'a> {
             // As long as the longest program, or the default duration without programs.
             (None, true) => {
                 let longest = program.clients().filter(|(thread, _)| *thread < threads);
-                let longest_ns = longest.map(|(_, specs)| duration_ns(specs)).max().unwrap_or(0);
-                Some(if longest_ns == 0 { SECONDS_DEFAULT } else { longest_ns as f64 / 1e9 })
+                let longest = longest.map(|(_, specs)| duration(specs)).max().unwrap_or_default();
+                Some(if longest.is_zero() { SECONDS_DEFAULT } else { longest.as_secs_f64() })
             }
             (None, false) => None,
         };
@@ -328,27 +328,24 @@ impl<'a> SchedPlan<'a> {
     /// Returns a scheduler configuration that has room for all packets that can be in flight.
     fn scheduler_config(&self) -> handover_sched::Config {
         let in_flight = self.args.threads * self.args.queue;
-        handover_sched::Config {
-            packets_max: u32::try_from(in_flight).unwrap_or(u32::MAX).min(PACKETS_LIMIT),
-            flows_max: self.options.flows.flows_count(),
-            ..handover_sched::Config::default()
-        }
+        handover_sched::Config::default()
+            .packets_max(u32::try_from(in_flight).unwrap_or(u32::MAX).min(PACKETS_LIMIT))
+            .flows_max(self.options.flows.flows_count())
     }
 
     /// Returns the arbiter's configuration that the options select.
     fn arbiter_config(&self) -> ArbiterConfig {
-        ArbiterConfig {
-            bandwidth_bps: Some(self.args.bandwidth.0),
-            mailbox_slots_count: self.args.queue as u32,
-            interval: Duration::from_micros(self.args.interval),
-            batch_max: self.args.batch as u32,
-            stamping: match self.args.stamp {
+        ArbiterConfig::default()
+            .bandwidth_bps(Some(self.args.bandwidth.0))
+            .mailbox_slots_count(self.args.queue as u32)
+            .interval(Duration::from_micros(self.args.interval))
+            .batch_max(self.args.batch as u32)
+            .stamping(match self.args.stamp {
                 Stamp::Packet => Stamping::Packet,
                 Stamp::Batch => Stamping::Batch,
                 Stamp::None => Stamping::None,
-            },
-            idle_policy: self.idle_policy,
-        }
+            })
+            .idle_policy(self.idle_policy)
     }
 
     /// Returns the maximum packet length of each flow. It is the length of the flow set, or a
@@ -378,8 +375,8 @@ impl<'a> SchedPlan<'a> {
 }
 
 /// Returns the total duration of the sections of a client's load.
-fn duration_ns(specs: &[LoadSection]) -> u64 {
-    specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
+fn duration(specs: &[LoadSection]) -> Duration {
+    specs.iter().map(|spec| spec.duration).fold(Duration::ZERO, Duration::saturating_add)
 }
 
 impl Sched {
@@ -484,7 +481,7 @@ impl SchedPlan<'_> {
     ) -> anyhow::Result<RunResult> {
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
-            let spec = FlowSpec { length_max_bytes, ..spec };
+            let spec = spec.length_max_bytes(length_max_bytes);
             scheduler
                 .add_flow(spec)
                 .map_err(|refused| to_usage_error(format!("-flowsets: {refused}")))?;
@@ -621,8 +618,8 @@ impl SchedPlan<'_> {
             poll_interval: Duration::from_micros(self.args.client_interval),
             idle_policy: self.idle_policy,
             stop,
-            // Counted from here: a thread that gets its CPU late sends for as long as the others.
-            until_ns: self.duration.map(|span| clock::now_ns() + span.as_nanos() as u64),
+            // Counted from the start of its run: a thread that gets its CPU late sends for as long as the others.
+            duration_max: self.duration,
             linger: LAST_PACKETS_TIMEOUT,
         };
         match sink {

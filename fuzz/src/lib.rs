@@ -306,7 +306,7 @@ pub fn program(bytes: &[u8]) {
                         && !specs.is_empty()
                 );
                 for spec in specs {
-                    assert!(spec.duration_ns > 0, "an accepted line has no duration: {spec:?}");
+                    assert!(!spec.duration.is_zero(), "an accepted line has no duration: {spec:?}");
                     assert!((1..=BANDWIDTH_MAX_BPS).contains(&spec.bandwidth_bps), "{spec:?}");
                     assert!((1..=LENGTH_MAX_BYTES).contains(&spec.length_bytes), "{spec:?}");
                     assert!((1..=BURST_MAX_PACKETS).contains(&spec.burst_packets), "{spec:?}");

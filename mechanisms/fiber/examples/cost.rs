@@ -247,7 +247,7 @@ fn time_notifications(count: u32) -> Result<f64, Error> {
 }
 
 fn print_cross_worker_costs() -> Result<(), Error> {
-    let runtime = Runtime::new(Config { cpus: vec![0, 1], ..Config::workers(2) })?;
+    let runtime = Runtime::new(Config::workers(2).cpus(vec![0, 1]))?;
     let (mut ours, mut bare) = (vec![], vec![]);
     for _ in 0..REPEATS {
         bare.push(time_notifications(20_000)?);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Two workers; fibers of the urgent pool run before the others.
     let pools = vec![PoolConfig::new("work", 4), PoolConfig::new("urgent", 0)];
-    let runtime = Runtime::new(Config { pools, ..Config::workers(2) })?;
+    let runtime = Runtime::new(Config::workers(2).pools(pools))?;
 
     // A fiber is a closure with a stack. Joining it returns its result or its panic.
     let sum = runtime.spawn(|| {

@@ -18,7 +18,7 @@ pub(crate) const PRIORITY_MAX: u8 = 7;
 ///
 /// ```compile_fail
 /// use handover_fiber::{Config, Stealing};
-/// let config = Config { stealing: Stealing::Suspended, ..Config::workers(2) };
+/// let config = Config::workers(2).stealing(Stealing::Suspended);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -34,6 +34,7 @@ pub enum Stealing {
 
 /// Configuration of a pool: a queue of fibers that is served by some or all workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolConfig {
     /// Name by which [`Runtime::pool`](crate::Runtime::pool) finds the pool.
     pub name: String,
@@ -43,6 +44,8 @@ pub struct PoolConfig {
     /// Indices, from 0, of the workers that serve the pool; empty means all.
     pub workers: Vec<u32>,
 }
+
+handover_base::setters!(PoolConfig { name: String, priority: u8, workers: Vec<u32> });
 
 impl PoolConfig {
     /// Makes the configuration of a pool that all workers serve.
@@ -55,15 +58,16 @@ impl PoolConfig {
 ///
 /// ```
 /// use handover_fiber::Config;
-/// let config = Config { workers_count: 2, ..Config::default() };
+/// let config = Config::default().workers_count(2);
 /// config.validate()?;
 /// assert_eq!(
-///     Config { stack_bytes: 100, ..config }.validate().unwrap_err().to_string(),
+///     config.stack_bytes(100).validate().unwrap_err().to_string(),
 ///     "stack_bytes=100: must lie in 16384..=1073741824",
 /// );
 /// # Ok::<(), handover_fiber::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Number of worker threads. Default 1.
     pub workers_count: u32,
@@ -85,6 +89,15 @@ pub struct Config {
     /// time. Default as in [`handover_notify`].
     pub spin: handover_notify::Config,
 }
+
+handover_base::setters!(Config {
+    workers_count: u32,
+    cpus: Vec<u32>,
+    stack_bytes: usize,
+    pools: Vec<PoolConfig>,
+    stealing: Stealing,
+    spin: handover_notify::Config,
+});
 
 /// Default stack size in bytes. It is larger in sanitizer builds, whose instrumented frames are
 /// several times as large.

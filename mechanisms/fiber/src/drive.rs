@@ -32,4 +32,6 @@ pub use handle::{Handle, Pool};
 pub use mutex::{Mutex, MutexGuard};
 pub use runtime::{Runtime, Stats};
 pub use spawn::{Builder, JoinHandle, spawn, spawn_detached, spawn_local};
-pub use this_fiber::{current_id, current_worker, is_fiber, sleep, sleep_until_ns, yield_now};
+pub use this_fiber::{
+    current_id, current_worker, is_fiber, sleep, sleep_until, sleep_until_ns, yield_now,
+};

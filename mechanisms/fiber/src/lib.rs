@@ -36,7 +36,8 @@ pub use drive::{
     Barrier, Builder, Condition, Eventual, Handle, JoinHandle, Mutex, MutexGuard, Pool, Receiver,
     RecvError, RecvTimeoutError, Runtime, SendError, SendTimeoutError, Sender, Stats, TryRecvError,
     TrySendError, channel, current_id, current_worker, is_fiber, readable, readable_timeout, sleep,
-    sleep_until_ns, spawn, spawn_detached, spawn_local, writable, writable_timeout, yield_now,
+    sleep_until, sleep_until_ns, spawn, spawn_detached, spawn_local, writable, writable_timeout,
+    yield_now,
 };
 #[cfg(all(feature = "async", not(handover_loom)))]
 pub use drive::{EventualFuture, block_on};

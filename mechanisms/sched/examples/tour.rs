@@ -10,10 +10,9 @@ use std::error::Error;
 fn main() -> Result<(), Box<dyn Error>> {
     // An algorithm is a plain value without clock or thread: time and lengths are arguments.
     let mut scheduler = FlowScheduler::<&str, Wf2qPlus>::new(&Config::default())?;
-    let spec =
-        FlowSpec { weight: 3, length_max_bytes: 1500, packets_max: 2, drop: DropPolicy::Tail };
+    let spec = FlowSpec::default().weight(3).length_max_bytes(1500).packets_max(2);
     let heavy = scheduler.add_flow(spec)?;
-    let light = scheduler.add_flow(FlowSpec { weight: 1, drop: DropPolicy::Head, ..spec })?;
+    let light = scheduler.add_flow(spec.weight(1).drop(DropPolicy::Head))?;
 
     // A packet has a flow, a length, and a token by which the caller finds it.
     for name in ["first", "second"] {
@@ -37,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // ones.
     let mut any = "drr".parse::<Algorithm>()?.build::<()>(&Config::default())?;
     for weight in [100, 1, 1] {
-        any.add_flow(FlowSpec { weight, ..spec })?;
+        any.add_flow(spec.weight(weight))?;
     }
     println!("{} flows", any.flows_count());
     println!(
@@ -47,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Each flow has its own rate: a thousand bytes take a millisecond at 8 Mbit/s.
     let mut paced = FlowScheduler::<(), Pacing>::new(&Config::default())?;
-    paced.add_flow(FlowSpec { weight: 8_000_000, ..spec })?;
+    paced.add_flow(spec.weight(8_000_000))?;
     for _ in 0..2 {
         let _ = paced.enqueue(0, Packet { flow: 0, length_bytes: 1000, token: () })?;
     }
@@ -66,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&Config::default())?;
     let mut index = FairnessIndex::new([10, 3, 1]);
     for weight in [10, 3, 1] {
-        scheduler.add_flow(FlowSpec { weight, ..spec })?;
+        scheduler.add_flow(spec.weight(weight))?;
     }
     let packet = |flow| Packet { flow, length_bytes: 1500, token: () };
     // Two packets of each flow, so that no flow is empty after a dequeue.

@@ -14,13 +14,11 @@
 //!
 //! ```
 //! use handover_sched::drive::{Arbiter, ArbiterConfig, NullSink, Offer, StopMode, Token};
-//! use handover_sched::{Algorithm, DropPolicy, FlowSpec, engine};
+//! use handover_sched::{Algorithm, FlowSpec, engine};
 //!
 //! let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default())?;
-//! scheduler.add_flow(FlowSpec {
-//!     weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail,
-//! })?;
-//! let arbiter = Arbiter::new(scheduler, ArbiterConfig { bandwidth_bps: Some(1_000_000_000), ..ArbiterConfig::default() })?;
+//! scheduler.add_flow(FlowSpec::default().weight(1).length_max_bytes(1500).packets_max(50))?;
+//! let arbiter = Arbiter::new(scheduler, ArbiterConfig::default().bandwidth_bps(Some(1_000_000_000)))?;
 //! let hub = arbiter.hub();
 //! let running = arbiter.spawn(|| {})?;
 //!

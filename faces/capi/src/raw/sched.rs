@@ -121,7 +121,7 @@ pub unsafe extern "C" fn handover_sched_create(
         let place = require("scheduler", scheduler)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         let algorithm = unsafe { parse_algorithm("discipline", discipline) }?;
-        let config = Config { flows_max, packets_max, ..Config::default() };
+        let config = Config::default().flows_max(flows_max).packets_max(packets_max);
         let built = algorithm.build(&config);
         let built = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
         place.write(Some(Box::new(handover_sched { scheduler: Levels::One(built) })));
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn handover_sched_create_tenants(
         let tenants = unsafe { parse_algorithm("discipline", discipline) }?;
         // SAFETY: as above.
         let flows = unsafe { parse_algorithm("flows_discipline", flows_discipline) }?;
-        let config = Config { flows_max, packets_max, ..Config::default() };
+        let config = Config::default().flows_max(flows_max).packets_max(packets_max);
         let built = tenants.build_tenants(flows, &config);
         let built = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
         place.write(Some(Box::new(handover_sched { scheduler: Levels::Two(built) })));
@@ -208,12 +208,11 @@ pub unsafe extern "C" fn handover_sched_add_flow(
 }
 
 fn flow_spec(flow: &handover_sched_flow) -> FlowSpec {
-    FlowSpec {
-        weight: flow.weight,
-        length_max_bytes: flow.length_bytes_max,
-        packets_max: flow.packets_max,
-        drop: if flow.drops_oldest != 0 { DropPolicy::Head } else { DropPolicy::Tail },
-    }
+    FlowSpec::default()
+        .weight(flow.weight)
+        .length_max_bytes(flow.length_bytes_max)
+        .packets_max(flow.packets_max)
+        .drop(if flow.drops_oldest != 0 { DropPolicy::Head } else { DropPolicy::Tail })
 }
 
 fn flow_fault(error: FlowError) -> Fault {

@@ -61,7 +61,7 @@ impl FiberContender for HandoverFibers {
                 allowed[..2].to_vec()
             }
         };
-        let config = Config { cpus, ..Config::workers(workers_count) };
+        let config = Config::workers(workers_count).cpus(cpus);
         let runtime = Runtime::new(config).map_err(Fault::from_error)?;
         Ok(HandoverFibers { handle: runtime.handle(), runtime, workers_count })
     }

@@ -42,7 +42,7 @@ pub(super) struct ParkedFibers;
 impl ParkingContender for ParkedFibers {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // A stack size that nothing else uses, so that no cached stack has memory.
-        let config = Config { stack_bytes: 48 << 10, ..Config::default() };
+        let config = Config::default().stack_bytes(48 << 10);
         Runtime::new(config.clone()).map_err(Fault::from_error)?.trim();
         let runtime = Runtime::new(config).map_err(Fault::from_error)?;
         let go = Arc::new(Eventual::<()>::new());

@@ -14,7 +14,7 @@ use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, Hub, IdlePolicy, NullSink, Offer, Stamping,
     StopMode, Token,
 };
-use handover_sched::{Config, DropPolicy, FlowSpec, Packet, Scheduler};
+use handover_sched::{Config, FlowSpec, Packet, Scheduler};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -45,14 +45,12 @@ const PACKETS_PER_POLL_MAX: usize = 128;
 /// Creates a scheduler with flows that can queue all packets that are in flight at a time.
 pub(super) fn new_scheduler<E: Engine>(args: &DriveArgs) -> Result<E::Scheduler<Token>, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
-    let config = Config { packets_max, flows_max: args.flows_count, ..Config::default() };
+    let config = Config::default().packets_max(packets_max).flows_max(args.flows_count);
     let mut scheduler = E::new::<Token>(&config).map_err(Fault::from_error)?;
-    let flow = FlowSpec {
-        weight: 1,
-        length_max_bytes: PACKET_LENGTH_BYTES,
-        packets_max,
-        drop: DropPolicy::Tail,
-    };
+    let flow = FlowSpec::default()
+        .weight(1)
+        .length_max_bytes(PACKET_LENGTH_BYTES)
+        .packets_max(packets_max);
     for _ in 0..args.flows_count {
         scheduler.add_flow(flow).map_err(Fault::from_error)?;
     }
@@ -125,14 +123,12 @@ impl<E: Engine, M: Variant> Handover for Driver<E, M> {
 
     fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let idle_policy = idle_policy(setup);
-        let config = ArbiterConfig {
-            mailbox_slots_count: args.slots_count,
-            batch_max: args.batch_max,
-            interval: Duration::from_micros(args.interval_us.into()),
-            stamping: M::STAMPING,
-            idle_policy,
-            ..ArbiterConfig::default()
-        };
+        let config = ArbiterConfig::default()
+            .mailbox_slots_count(args.slots_count)
+            .batch_max(args.batch_max)
+            .interval(Duration::from_micros(args.interval_us.into()))
+            .stamping(M::STAMPING)
+            .idle_policy(idle_policy);
         let arbiter = Arbiter::new(new_scheduler::<E>(args)?, config).map_err(Fault::from_error)?;
         Ok(Driver {
             hub: arbiter.hub(),

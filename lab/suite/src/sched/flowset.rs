@@ -20,7 +20,7 @@
 //!
 //! Source: the tester of dummynet (L. Rizzo, 2010).
 
-use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
+use handover_sched::engine::{FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -122,11 +122,11 @@ impl FlowSet {
 
     /// Iterates over the specification of each flow, with a queue of `packets_max` packets and tail drop.
     pub fn specs(&self, packets_max: u32) -> impl Iterator<Item = FlowSpec> + '_ {
-        self.flows().map(move |(weight, length_max_bytes)| FlowSpec {
-            weight: weight.into(),
-            length_max_bytes,
-            packets_max,
-            drop: DropPolicy::Tail,
+        self.flows().map(move |(weight, length_max_bytes)| {
+            FlowSpec::default()
+                .weight(weight.into())
+                .length_max_bytes(length_max_bytes)
+                .packets_max(packets_max)
         })
     }
 }

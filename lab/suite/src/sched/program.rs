@@ -17,6 +17,7 @@ use handover_sched::drive::{LENGTH_MAX_BYTES, LoadSection, PacketClock};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Maximum number of clients. Their numbers are 0 to `CLIENTS_MAX - 1`.
 pub const CLIENTS_MAX: u32 = 65_536;
@@ -92,8 +93,8 @@ pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
             continue;
         }
         let spec = LoadSection {
-            duration_ns: words.read_at(first, EXPECTED_DURATION, |word| {
-                parse_positive::<TimeSpan>(word, |it| it.0)
+            duration: words.read_at(first, EXPECTED_DURATION, |word| {
+                parse_positive::<TimeSpan>(word, |it| it.0).map(Duration::from_nanos)
             })?,
             bandwidth_bps: words.read(EXPECTED_BANDWIDTH, parse_bandwidth)?,
             length_bytes: words.read(EXPECTED_SIZE, |word| {

@@ -40,12 +40,10 @@ impl<E: Engine> Handover for ArbiterRoundTrip<E> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let idle_policy = idle_policy(setup);
-        let config = ArbiterConfig {
-            mailbox_slots_count: DRIVE_ARGS.slots_count,
-            batch_max: DRIVE_ARGS.batch_max,
-            idle_policy,
-            ..ArbiterConfig::default()
-        };
+        let config = ArbiterConfig::default()
+            .mailbox_slots_count(DRIVE_ARGS.slots_count)
+            .batch_max(DRIVE_ARGS.batch_max)
+            .idle_policy(idle_policy);
         let arbiter =
             Arbiter::new(new_scheduler::<E>(&DRIVE_ARGS)?, config).map_err(Fault::from_error)?;
         Ok(ArbiterRoundTrip {

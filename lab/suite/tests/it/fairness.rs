@@ -1,7 +1,7 @@
 //! Shares, and the lag of a flow behind its share.
 
 use handover_sched::engine::{FlowScheduler, Visitor, Wf2qPlus};
-use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
+use handover_sched::{Algorithm, Config, FlowSpec, Packet, Scheduler};
 use handover_suite::sched::tester::{Tester, TesterOptions, TesterReport};
 
 /// The sets of flows that schedulers are compared on, and ten thousand flows of many weights and
@@ -39,7 +39,7 @@ impl Visitor<u64> for Index<'_> {
 
 fn index(algorithm: Algorithm, set: &str, backlogged: Option<u64>) -> f64 {
     let options = options(algorithm, set);
-    let config = Config { packets_max: 1 << 18, ..options.config() };
+    let config = options.config().packets_max(1 << 18);
     let report = algorithm.visit(&config, Index { options: &options, backlogged });
     report.expect("a valid configuration").wfi_bytes
 }
@@ -113,11 +113,8 @@ fn shares_match_weights_within_one_percent_under_overload() {
     let specs: Vec<FlowSpec> = weights
         .into_iter()
         .zip(lengths)
-        .map(|(weight, length_max_bytes)| FlowSpec {
-            weight,
-            length_max_bytes,
-            packets_max: 8,
-            drop: DropPolicy::Tail,
+        .map(|(weight, length_max_bytes)| {
+            FlowSpec::default().weight(weight).length_max_bytes(length_max_bytes).packets_max(8)
         })
         .collect();
     let sum: u64 = weights.iter().sum();
@@ -145,8 +142,7 @@ fn tenants_share_by_weight_and_flows_share_the_part_of_their_tenant() {
             let tenant = scheduler.add_tenant(weight, 1500).expect("a tenant");
             let sum: u64 = flows.iter().sum();
             for &flow in flows {
-                let drop = DropPolicy::Tail;
-                let spec = FlowSpec { weight: flow, length_max_bytes: 1500, packets_max: 8, drop };
+                let spec = FlowSpec::default().weight(flow).length_max_bytes(1500).packets_max(8);
                 scheduler.add_flow_of(tenant, spec).expect("a flow");
                 due.push(weight as f64 / 4.0 * flow as f64 / sum as f64);
             }
@@ -177,8 +173,7 @@ fn idle_flow_gets_no_credit_and_no_penalty() {
     for &algorithm in &[Algorithm::Wf2qPlus, Algorithm::Qfq, Algorithm::QfqPlus, Algorithm::Rr] {
         let mut scheduler = algorithm.build::<()>(&Config::default()).expect("the default");
         for _ in 0..2 {
-            let drop = DropPolicy::Tail;
-            let spec = FlowSpec { weight: 1, length_max_bytes: 1000, packets_max: 9, drop };
+            let spec = FlowSpec::default().weight(1).length_max_bytes(1000).packets_max(9);
             scheduler.add_flow(spec).expect("a flow");
         }
         let packet = |flow| Packet { flow, length_bytes: 1000, token: () };
@@ -209,9 +204,10 @@ fn idle_flow_keeps_its_share_after_virtual_time_wraps_around() {
     let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&config).expect("the default");
     let length_max_bytes = 1 << 20;
     for _ in 0..2 {
-        let drop = DropPolicy::Tail;
         scheduler
-            .add_flow(FlowSpec { weight: 1, length_max_bytes, packets_max: 9, drop })
+            .add_flow(
+                FlowSpec::default().weight(1).length_max_bytes(length_max_bytes).packets_max(9),
+            )
             .expect("a flow");
     }
     let packet = |flow| Packet { flow, length_bytes: length_max_bytes, token: () };

@@ -5,6 +5,7 @@ use handover_suite::sched::program::{BURST_MAX_PACKETS, CLIENTS_MAX, parse_load_
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 const TWO_CLIENTS: &str = "\
 # client 0: slow then fast
@@ -24,7 +25,8 @@ fn load_section(
     length_bytes: u32,
     burst_packets: u32,
 ) -> LoadSection {
-    LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+    let duration = Duration::from_nanos(duration_ns);
+    LoadSection { duration, bandwidth_bps, length_bytes, burst_packets }
 }
 
 /// Returns line, column and message of the error.
@@ -54,7 +56,7 @@ fn load_sections_of_one_client_may_be_in_several_places() {
         parse_load_program("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n")
             .unwrap();
     let [first, second] = program.sections_of(1) else { panic!("{program:?}") };
-    assert_eq!((first.duration_ns, second.duration_ns), (1_000_000_000, 2_000_000_000));
+    assert_eq!([first.duration, second.duration], [1, 2].map(Duration::from_secs));
     assert_eq!(program.sections_of(0), []);
 }
 
@@ -153,7 +155,8 @@ fn text_of(threads: &BTreeMap<u32, Vec<LoadSection>>) -> String {
     let mut text = String::new();
     for (thread, specs) in threads {
         text += &format!("thread {thread}\n");
-        for LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets } in specs {
+        for LoadSection { duration, bandwidth_bps, length_bytes, burst_packets } in specs {
+            let duration_ns = duration.as_nanos();
             text +=
                 &format!("{duration_ns}ns\t{bandwidth_bps} {length_bytes}  {burst_packets} # it\n");
         }
@@ -178,7 +181,7 @@ proptest! {
     ) {
         let mut threads = BTreeMap::<u32, Vec<LoadSection>>::new();
         for (thread, duration_ns, bandwidth_bps, length_bytes, burst_packets) in specs {
-            let spec = LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets };
+            let spec = load_section(duration_ns, bandwidth_bps, length_bytes, burst_packets);
             threads.entry(thread).or_default().push(spec);
         }
         let program = parse_load_program(&text_of(&threads)).expect("a program");

@@ -1,13 +1,13 @@
 //! Bounded channel between fibers and threads, first in, first out.
 
-use super::this_fiber::{deadline_ns_after, has_passed};
+use super::this_fiber::{deadline_ns_after, deadline_ns_at, has_passed};
 use super::wait;
 use super::waitlist::remove_waiter;
 use crate::raw::Waiter;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Creates a channel that holds at most `capacity` values (0 counts as 1). It may have any number
 /// of senders and receivers, fibers or ordinary threads; each value goes to one receiver.
@@ -191,6 +191,17 @@ impl<T> Sender<T> {
         self.send_until_ns(value, deadline_ns_after(timeout))
     }
 
+    /// Sends a value, and waits for space until `deadline` while the channel is full.
+    ///
+    /// # Errors
+    /// [`SendTimeoutError`] returns the value.
+    ///
+    /// # Blocking
+    /// As [`send`](Self::send), until the deadline.
+    pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
+        self.send_until_ns(value, deadline_ns_at(deadline))
+    }
+
     /// Sends a value, and waits for space until `deadline_ns` on CLOCK_MONOTONIC while the channel is full.
     ///
     /// # Errors
@@ -278,6 +289,17 @@ impl<T> Receiver<T> {
     /// As [`recv`](Self::recv), until the time-out.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.recv_until_ns(deadline_ns_after(timeout))
+    }
+
+    /// Receives the oldest value, and waits until `deadline` while the channel is empty.
+    ///
+    /// # Errors
+    /// As [`recv_timeout`](Self::recv_timeout).
+    ///
+    /// # Blocking
+    /// As [`recv`](Self::recv), until the deadline.
+    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+        self.recv_until_ns(deadline_ns_at(deadline))
     }
 
     /// Receives the oldest value, and waits until `deadline_ns` on CLOCK_MONOTONIC while the channel is empty.

@@ -1,11 +1,11 @@
 //! Condition variable for fibers and threads.
 
 use super::mutex::{Mutex, MutexGuard};
-use super::this_fiber::{deadline_ns_after, has_passed};
+use super::this_fiber::{deadline_ns_after, deadline_ns_at, has_passed};
 use super::waitlist::Waitlist;
 use crate::raw::Waiter;
 use handover_base::sync::shared::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Condition variable for fibers and threads: releases a mutex while the caller waits for a
 /// notification.
@@ -80,6 +80,19 @@ impl Condition {
         timeout: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
         self.wait_until_ns(guard, deadline_ns_after(timeout))
+    }
+
+    /// Waits as [`wait`](Self::wait) does, until `deadline` at most. Returns the guard of the locked mutex, and `true`
+    /// if the caller was notified, `false` on a time-out.
+    ///
+    /// # Blocking
+    /// As [`wait_timeout`](Self::wait_timeout).
+    pub fn wait_until<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline: Instant,
+    ) -> (MutexGuard<'a, T>, bool) {
+        self.wait_until_ns(guard, deadline_ns_at(deadline))
     }
 
     /// Waits as [`wait`](Self::wait) does, until `deadline_ns` on CLOCK_MONOTONIC at most. Returns

@@ -1,13 +1,13 @@
 //! Value that is set later, and waited for.
 
-use super::this_fiber::{deadline_ns_after, has_passed};
+use super::this_fiber::{deadline_ns_after, deadline_ns_at, has_passed};
 use super::wait::wake_all;
 use super::worker::Worker;
 use crate::SetError;
 use crate::raw::{GateCell, this_worker};
 use handover_probe::probe;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Value that one participant sets once and others wait for. Setting the value wakes all waiters;
 /// later waits return at once.
@@ -93,6 +93,15 @@ impl<T> Eventual<T> {
     /// waiters.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns_after(timeout)))
+    }
+
+    /// Waits until the value is set or `deadline` passes; returns the value. Returns `None` if the deadline passes
+    /// first.
+    ///
+    /// # Blocking
+    /// As [`wait_timeout`](Self::wait_timeout).
+    pub fn wait_until(&self, deadline: Instant) -> Option<&T> {
+        self.test().or_else(|| self.wait_until_ns(deadline_ns_at(deadline)))
     }
 
     /// Waits until the value is set or `deadline_ns` on CLOCK_MONOTONIC passes; returns the value.

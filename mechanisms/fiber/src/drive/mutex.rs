@@ -1,6 +1,6 @@
 //! Fair mutex for fibers and threads.
 
-use super::this_fiber::{deadline_ns_after, has_passed};
+use super::this_fiber::{deadline_ns_after, deadline_ns_at, has_passed};
 use super::waitlist::Waitlist;
 use crate::raw::MutexValue;
 use crate::raw::Waiter;
@@ -8,7 +8,7 @@ use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// State of an unlocked mutex.
 const FREE: u32 = 0;
@@ -89,6 +89,15 @@ impl<T> Mutex<T> {
     /// As [`lock`](Self::lock), until the time-out.
     pub fn lock_timeout(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
         self.lock_until_ns(deadline_ns_after(timeout))
+    }
+
+    /// Locks the mutex, and waits until `deadline` while another participant holds it. Returns `None` if the deadline
+    /// passes first.
+    ///
+    /// # Blocking
+    /// As [`lock`](Self::lock), until the deadline.
+    pub fn lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T>> {
+        self.lock_until_ns(deadline_ns_at(deadline))
     }
 
     /// Locks the mutex, and waits until `deadline_ns` on CLOCK_MONOTONIC while another participant

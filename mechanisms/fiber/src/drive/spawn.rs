@@ -2,7 +2,7 @@
 
 use super::handle::{Handle, Pool};
 use super::state::{ResolvedPool, RuntimeState};
-use super::this_fiber::{deadline_ns_after, has_passed};
+use super::this_fiber::{deadline_ns_after, deadline_ns_at, has_passed};
 #[cfg(feature = "async")]
 use super::wait::wake_all;
 use super::worker::Worker;
@@ -16,7 +16,7 @@ use crate::{FiberPanic, SpawnError};
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Spawns a fiber in the first pool of the calling fiber's runtime. Returns a handle of the fiber.
 /// The fiber starts on the current worker if this worker serves the pool.
@@ -63,7 +63,7 @@ where
 /// ```
 /// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
 /// let pools = vec![PoolConfig::new("work", 4), PoolConfig::new("urgent", 0)];
-/// let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+/// let runtime = Runtime::new(Config::default().pools(pools))?;
 /// let urgent = runtime.pool("urgent").expect("find the pool urgent");
 /// let fiber = Builder::new().name("answers").pool(urgent).spawn_on(&runtime.handle(), || 42)?;
 /// assert_eq!(fiber.name().as_deref(), Some("answers"));
@@ -432,6 +432,18 @@ impl<T> JoinHandle<T> {
     /// As [`join`](Self::join), until the time-out.
     pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, FiberPanic>, Self> {
         self.join_until_ns(deadline_ns_after(timeout))
+    }
+
+    /// Waits until the fiber has finished or `deadline` passes; returns the fiber's result. Returns the handle if the
+    /// deadline passes first.
+    ///
+    /// # Errors
+    /// As [`join_timeout`](Self::join_timeout).
+    ///
+    /// # Blocking
+    /// As [`join`](Self::join), until the deadline.
+    pub fn join_until(self, deadline: Instant) -> Result<Result<T, FiberPanic>, Self> {
+        self.join_until_ns(deadline_ns_at(deadline))
     }
 
     /// Waits until the fiber has finished or `deadline_ns` on CLOCK_MONOTONIC passes; returns the

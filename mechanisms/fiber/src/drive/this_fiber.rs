@@ -2,7 +2,7 @@
 
 use crate::raw::{PendingYield, park_running, running_fiber_id, this_worker, this_worker_inlined};
 use handover_base::clock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Suspends the calling fiber until other ready fibers have run. On an ordinary thread, yields to
 /// other threads.
@@ -42,6 +42,15 @@ pub fn sleep(duration: Duration) {
     sleep_until_ns(deadline_ns_after(duration));
 }
 
+/// Suspends the calling fiber or thread until `deadline`.
+///
+/// # Blocking
+/// As [`sleep`].
+#[inline(always)] // see park_running()
+pub fn sleep_until(deadline: Instant) {
+    sleep_until_ns(deadline_ns_at(deadline));
+}
+
 /// Suspends the calling fiber or thread until `deadline_ns` on CLOCK_MONOTONIC.
 ///
 /// # Blocking
@@ -58,6 +67,11 @@ pub fn sleep_until_ns(deadline_ns: u64) {
 pub(super) fn deadline_ns_after(timeout: Duration) -> u64 {
     let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(nanos)
+}
+
+/// Returns `deadline` in ns on CLOCK_MONOTONIC, or the current time if `deadline` has passed.
+pub(super) fn deadline_ns_at(deadline: Instant) -> u64 {
+    deadline_ns_after(deadline.saturating_duration_since(Instant::now()))
 }
 
 pub(super) fn has_passed(deadline_ns: u64) -> bool {

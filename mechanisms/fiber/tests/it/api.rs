@@ -93,7 +93,7 @@ fn stack_is_reused_although_the_drop_of_the_result_panics() -> TestResult {
     }
     const ROUNDS: u64 = 200;
     // A stack size that no other test uses, since runtimes share the stacks of one size.
-    let runtime = Runtime::new(Config { stack_bytes: 44 << 10, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().stack_bytes(44 << 10))?;
     runtime
         .spawn(|| {
             for _ in 0..ROUNDS {
@@ -339,7 +339,7 @@ fn channel_with_several_senders_and_receivers_loses_no_value() -> TestResult {
 fn more_urgent_pool_runs_first_and_less_urgent_pool_does_not_starve() -> TestResult {
     const EACH: usize = 8;
     let pools = vec![PoolConfig::new("low", 7), PoolConfig::new("high", 0)];
-    let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().pools(pools))?;
     let (low, high) = (runtime.pool("low").unwrap(), runtime.pool("high").unwrap());
     assert_eq!(runtime.pool("none"), None);
     let handle = runtime.handle();
@@ -427,7 +427,7 @@ fn fiber_that_yields_alone_lets_timers_and_other_threads_wake_fibers() -> TestRe
 fn every_priority_makes_progress_under_load() -> TestResult {
     let priorities = [0, 2, 4, 7];
     let pools = priorities.map(|it| PoolConfig::new(format!("priority {it}"), it)).to_vec();
-    let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().pools(pools))?;
     const RUNS_WANTED: u32 = 3;
     const MOST_URGENT_RUNS_MAX: u32 = 1_000_000;
     let runs: Arc<[AtomicU32; 4]> = Arc::default();
@@ -456,7 +456,7 @@ fn every_priority_makes_progress_under_load() -> TestResult {
 #[test]
 fn spawn_on_worker_or_pool_out_of_range_names_the_value() -> TestResult {
     let pools = vec![PoolConfig::new("first", 4), PoolConfig::new("second", 4)];
-    let with_two_pools = Runtime::new(Config { pools, ..Config::default() })?;
+    let with_two_pools = Runtime::new(Config::default().pools(pools))?;
     let second = with_two_pools.pool("second").expect("it is configured");
     let runtime = Runtime::new(Config::workers(2))?;
     let no_worker = "worker 2 does not exist: the runtime has 2 workers, numbered from 0";
@@ -484,9 +484,9 @@ fn spawn_on_worker_or_pool_out_of_range_names_the_value() -> TestResult {
 
 #[test]
 fn pool_is_served_only_by_its_workers() -> TestResult {
-    let pinned = PoolConfig { workers: vec![1], ..PoolConfig::new("second", 4) };
+    let pinned = PoolConfig::new("second", 4).workers(vec![1]);
     let pools = vec![PoolConfig::new("all", 4), pinned];
-    let runtime = Runtime::new(Config { pools, ..Config::workers(2) })?;
+    let runtime = Runtime::new(Config::workers(2).pools(pools))?;
     let second = runtime.pool("second").unwrap();
     for _ in 0..4 {
         let worker =
@@ -528,7 +528,7 @@ fn free_spawn_functions_fail_outside_fibers() -> TestResult {
 
 #[test]
 fn closure_that_exceeds_the_stack_is_refused() -> TestResult {
-    let runtime = Runtime::new(Config { stack_bytes: 16 << 10, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().stack_bytes(16 << 10))?;
     let large = [1u8; 10_000];
     let refused = runtime.spawn(move || large.len()).unwrap_err();
     assert!(
@@ -574,7 +574,7 @@ fn abandoned_runtime_never_resumes_waiting_fibers() -> TestResult {
 
 #[test]
 fn fresh_fibers_are_stolen_from_a_busy_worker() -> TestResult {
-    let config = Config { stealing: Stealing::UnstartedFibers, ..Config::workers(2) };
+    let config = Config::workers(2).stealing(Stealing::UnstartedFibers);
     let runtime = Runtime::new(config)?;
     let workers = Builder::new().worker(0).spawn_on(&runtime.handle(), || {
         let done = Arc::new(AtomicU32::new(0));
@@ -597,9 +597,9 @@ fn fresh_fibers_are_stolen_from_a_busy_worker() -> TestResult {
 
 #[test]
 fn fresh_fiber_is_not_stolen_across_pools_or_from_a_named_worker() -> TestResult {
-    let own = PoolConfig { workers: vec![0], ..PoolConfig::new("own", 4) };
+    let own = PoolConfig::new("own", 4).workers(vec![0]);
     let pools = vec![PoolConfig::new("all", 4), own];
-    let config = Config { stealing: Stealing::UnstartedFibers, pools, ..Config::workers(2) };
+    let config = Config::workers(2).stealing(Stealing::UnstartedFibers).pools(pools);
     let runtime = Runtime::new(config)?;
     let own = runtime.pool("own").expect("it is configured");
     for builder in [Builder::new().pool(own), Builder::new().worker(0)] {
@@ -619,9 +619,9 @@ fn fresh_fiber_is_not_stolen_across_pools_or_from_a_named_worker() -> TestResult
 
 #[test]
 fn pool_that_names_a_worker_twice_is_served_only_by_it() -> TestResult {
-    let twice = PoolConfig { workers: vec![1, 1], ..PoolConfig::new("twice", 4) };
+    let twice = PoolConfig::new("twice", 4).workers(vec![1, 1]);
     let pools = vec![PoolConfig::new("all", 4), twice];
-    let runtime = Runtime::new(Config { pools, ..Config::workers(2) })?;
+    let runtime = Runtime::new(Config::workers(2).pools(pools))?;
     let twice = runtime.pool("twice").expect("it is configured");
     let spawns = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
         Builder::new().pool(twice).spawn(current_worker).unwrap().join().unwrap()
@@ -634,29 +634,26 @@ fn pool_that_names_a_worker_twice_is_served_only_by_it() -> TestResult {
 fn invalid_configuration_is_refused_with_its_reason() {
     let refused = |config: Config| config.validate().unwrap_err().to_string();
     assert_eq!(refused(Config::workers(0)), "workers_count=0: must lie in 1..=1024");
+    assert_eq!(refused(Config::default().pools(vec![])), "pools=0: must lie in 1..=65536");
     assert_eq!(
-        refused(Config { pools: vec![], ..Config::default() }),
-        "pools=0: must lie in 1..=65536"
-    );
-    assert_eq!(
-        refused(Config { pools: vec![PoolConfig::new("a", 8)], ..Config::default() }),
+        refused(Config::default().pools(vec![PoolConfig::new("a", 8)])),
         "priority=8: must lie in 0..=7"
     );
     let two = vec![PoolConfig::new("a", 1), PoolConfig::new("a", 2)];
     assert_eq!(
-        Config { pools: two, ..Config::default() }.validate(),
+        Config::default().pools(two).validate(),
         Err(ConfigError::DuplicatePool("a".into()))
     );
-    let far = PoolConfig { workers: vec![3], ..PoolConfig::new("a", 1) };
+    let far = PoolConfig::new("a", 1).workers(vec![3]);
     assert_eq!(
-        refused(Config { pools: vec![far], ..Config::default() }),
+        refused(Config::default().pools(vec![far])),
         "pool \"a\": worker 3 does not exist: must be below 1"
     );
     assert_eq!(
-        refused(Config { cpus: vec![0], ..Config::workers(2) }),
+        refused(Config::workers(2).cpus(vec![0])),
         "1 CPUs for 2 workers: name one CPU for each worker, or none"
     );
-    assert!(Runtime::new(Config { cpus: vec![100_000], ..Config::default() }).is_err());
+    assert!(Runtime::new(Config::default().cpus(vec![100_000])).is_err());
 }
 
 #[test]

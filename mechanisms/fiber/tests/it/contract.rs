@@ -137,7 +137,7 @@ mod faults {
     fn stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow() -> TestResult
     {
         if child_argument().is_some() {
-            let config = Config { stack_bytes: 24 << 10, ..Config::default() };
+            let config = Config::default().stack_bytes(24 << 10);
             let runtime = Runtime::new(config.clone())?;
             let limit = runtime.spawn(near_the_top_of_this_stack)?.join()? - config.stack_bytes;
             runtime.shutdown();
@@ -156,7 +156,7 @@ mod faults {
     #[test]
     fn write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack() -> TestResult {
         if child_argument().is_some() {
-            let runtime = Runtime::new(Config { stack_bytes: 28 << 10, ..Config::default() })?;
+            let runtime = Runtime::new(Config::default().stack_bytes(28 << 10))?;
             let writes = runtime.spawn(|| {
                 spawn_detached(|| ()).unwrap(); // takes the next stack, so that its guard exists
                 fault::write_to(near_the_top_of_this_stack() + 2 * PAGE_BYTES + 8);
@@ -266,9 +266,9 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return Ok(());
     }
-    let own = PoolConfig { workers: vec![0], ..PoolConfig::new("own", 4) };
+    let own = PoolConfig::new("own", 4).workers(vec![0]);
     let pools = vec![PoolConfig::new("all", 4), own];
-    let config = Config { stealing: Stealing::UnstartedFibers, pools, ..Config::workers(2) };
+    let config = Config::workers(2).stealing(Stealing::UnstartedFibers).pools(pools);
     let runtime = Runtime::new(config)?;
     let own = runtime.pool("own").expect("it is configured");
     let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
@@ -299,7 +299,7 @@ fn spawn_fails_without_stack_memory_and_other_fibers_continue() -> TestResult {
         return Ok(());
     }
     let go = Arc::new(Eventual::<()>::new());
-    let runtime = Runtime::new(Config { stack_bytes: 1 << 20, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().stack_bytes(1 << 20))?;
     let ended = Arc::new(AtomicU32::new(0));
     let mut spawned_count = 0;
     let refused = loop {
@@ -327,7 +327,7 @@ fn spawn_fails_without_stack_memory_and_other_fibers_continue() -> TestResult {
 /// Makes a runtime on a kernel without guard marks; fails if the kernel refuses the filter.
 fn without_marks() -> Result<Runtime, Box<dyn std::error::Error>> {
     deny::marked_guards()?;
-    let runtime = Runtime::new(Config { stack_bytes: 20 << 10, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().stack_bytes(20 << 10))?;
     assert_eq!(runtime.spawn(|| 5)?.join()?, 5);
     assert!(runtime.stats().has_mapped_guards);
     Ok(runtime)
@@ -387,7 +387,7 @@ fn spawn_fails_at_the_mapping_limit_and_other_fibers_continue() -> TestResult {
 #[test]
 fn parked_fibers_take_one_page_and_stacks_are_reused() -> TestResult {
     static GO: Eventual = Eventual::new();
-    let runtime = Runtime::new(Config { stack_bytes: 36 << 10, ..Config::default() })?;
+    let runtime = Runtime::new(Config::default().stack_bytes(36 << 10))?;
     let spawns = runtime.spawn(|| {
         for _ in 0..1000 {
             spawn_detached(|| GO.wait()).unwrap();
@@ -416,7 +416,7 @@ fn parked_fibers_take_one_page_and_stacks_are_reused() -> TestResult {
     again.join()?;
     assert_eq!(runtime.stats().stacks_count, 1001);
     runtime.shutdown();
-    assert!(Runtime::new(Config { stack_bytes: 36 << 10, ..Config::default() })?.trim() >= 1001);
+    assert!(Runtime::new(Config::default().stack_bytes(36 << 10))?.trim() >= 1001);
     Ok(())
 }
 

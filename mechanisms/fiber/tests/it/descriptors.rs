@@ -135,8 +135,7 @@ fn wait_for_a_regular_file_is_an_error() -> TestResult {
 fn bytes_pass_between_fibers_of_stealing_workers_and_threads() -> TestResult {
     const SOCKETS_COUNT: u8 = 20;
     let rounds = if std::env::var_os("HANDOVER_LONG").is_some() { 10_000 } else { 200 };
-    let runtime =
-        Runtime::new(Config { stealing: Stealing::UnstartedFibers, ..Config::workers(2) })?;
+    let runtime = Runtime::new(Config::workers(2).stealing(Stealing::UnstartedFibers))?;
     let begins = Arc::new(Eventual::new());
     let mut joins = Vec::new();
     for number in 0..SOCKETS_COUNT {

@@ -280,3 +280,85 @@ fn future_is_send_and_sync_if_the_eventual_can_be_shared() {
     assert_eq!(auto_traits!(EventualFuture<'static, u8>), "Send + Sync");
     assert_eq!(auto_traits!(EventualFuture<'static, std::cell::Cell<u8>>), "neither");
 }
+
+/// Futures under an executor with wakers and timers of its own.
+mod under_tokio {
+    use super::*;
+    use tokio::runtime::{Builder, Runtime as Executor};
+    use tokio::time::timeout;
+
+    /// Time-out of a wait that does not succeed; tokio's timers have a granularity of 1 ms.
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(1);
+
+    fn executor() -> std::io::Result<Executor> {
+        Builder::new_current_thread().enable_time().build()
+    }
+
+    #[test]
+    fn task_and_fiber_wake_each_other() -> TestResult {
+        const ROUNDS: usize = 1_000;
+        let runtime = Runtime::new(Config::default())?;
+        let pairs: Arc<Vec<(Eventual<usize>, Eventual<usize>)>> =
+            Arc::new((0..ROUNDS).map(|_| (Eventual::new(), Eventual::new())).collect());
+        let its = Arc::clone(&pairs);
+        let fiber = runtime.spawn(move || {
+            for (question, answer) in its.iter() {
+                answer.set(question.wait() + 1).expect("it is set once");
+            }
+            "done"
+        })?;
+        let executor = executor()?;
+        let task = executor.spawn(async move {
+            for (round, (question, answer)) in pairs.iter().enumerate() {
+                question.set(round).expect("it is set once");
+                assert_eq!(*answer.wait_async().await, round + 1);
+            }
+            fiber.await
+        });
+        assert_eq!(executor.block_on(task)??, "done");
+        Ok(())
+    }
+
+    #[test]
+    fn cancelled_waits_leave_the_value_and_the_result_to_later_ones() -> TestResult {
+        let runtime = Runtime::new(Config::default())?;
+        let (question, answer) = (Arc::new(Eventual::new()), Arc::new(Eventual::new()));
+        let (waits, sets) = (Arc::clone(&question), Arc::clone(&answer));
+        let mut fiber = runtime.spawn(move || {
+            waits.wait();
+            sets.set(7).expect("it is set once");
+        })?;
+        executor()?.block_on(async {
+            assert!(timeout(SHORT_TIMEOUT, answer.wait_async()).await.is_err());
+            assert!(timeout(SHORT_TIMEOUT, &mut fiber).await.is_err());
+            question.set(()).expect("it is set once");
+            assert_eq!(*answer.wait_async().await, 7);
+            fiber.await
+        })?;
+        Ok(())
+    }
+
+    #[test]
+    fn value_set_during_a_cancellation_is_not_lost() -> TestResult {
+        const ROUNDS: u64 = 50;
+        let runtime = Runtime::new(Config::default())?;
+        let executor = executor()?;
+        for round in 0..ROUNDS {
+            let answer = Arc::new(Eventual::new());
+            let sets = Arc::clone(&answer);
+            runtime.spawn_detached(move || {
+                sleep(Duration::from_micros(round * 40)); // before, at and after the time-out
+                sets.set(round).expect("it is set once");
+            })?;
+            let value = executor.block_on(async {
+                loop {
+                    if let Ok(value) = timeout(SHORT_TIMEOUT, answer.wait_async()).await {
+                        break *value;
+                    }
+                }
+            });
+            assert_eq!(value, round);
+        }
+        Ok(())
+    }
+}

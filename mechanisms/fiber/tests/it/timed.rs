@@ -2,7 +2,7 @@
 
 use handover_fiber::{
     Condition, Config, Eventual, Mutex, RecvTimeoutError, Runtime, SendTimeoutError, channel,
-    sleep, spawn, yield_now,
+    sleep, sleep_until, spawn, yield_now,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -39,6 +39,43 @@ fn timed_wait_returns_none_after_the_timeout_and_not_before() -> TestResult {
         assert_eq!(never.wait_until_ns(0), None, "the deadline has passed");
         assert_eq!(never.set(1), Ok(()));
         assert_eq!(never.wait_timeout(Duration::ZERO), Some(&1));
+    })
+}
+
+#[test]
+fn wait_with_a_deadline_ends_at_the_deadline_and_not_before() -> TestResult {
+    both(|| {
+        let (answer, mutex) = (Eventual::<u32>::new(), Mutex::new(()));
+        let (sender, receiver) = channel(1);
+        let (runtime, go) =
+            (Runtime::new(Config::default()).unwrap(), Arc::new(Eventual::<()>::new()));
+        let waits = Arc::clone(&go);
+        let fiber = runtime.spawn(move || *waits.wait()).unwrap();
+        let held = mutex.lock();
+        // Past and future.
+        for timeout in [Duration::ZERO, SHORT_TIMEOUT] {
+            let deadline = || Instant::now() + timeout;
+            let begin = Instant::now();
+            sleep_until(deadline());
+            assert_eq!(answer.wait_until(deadline()), None);
+            assert!(mutex.lock_until(deadline()).is_none());
+            assert_eq!(receiver.recv_until(deadline()), Err(RecvTimeoutError::TimedOut));
+            assert_eq!(sender.send_until(1, deadline()), Ok(()));
+            assert_eq!(sender.send_until(2, deadline()), Err(SendTimeoutError::TimedOut(2)));
+            assert_eq!(receiver.recv_until(deadline()), Ok(1));
+            let least = timeout.saturating_sub(Duration::from_micros(20)) * 4; // the clocks differ
+            assert!(begin.elapsed() >= least);
+        }
+        let (held, is_notified) = Condition::new().wait_until(held, Instant::now() + SHORT_TIMEOUT);
+        assert!(!is_notified);
+        drop(held);
+        let fiber = fiber.join_until(Instant::now()).unwrap_err();
+        answer.set(7).unwrap();
+        assert_eq!(answer.wait_until(Instant::now()), Some(&7));
+        go.set(()).unwrap();
+        fiber.join_until(Instant::now() + LONG_TIMEOUT).unwrap().unwrap();
+        // Allowed here: the calling fiber, if there is one, belongs to another runtime.
+        runtime.shutdown();
     })
 }
 

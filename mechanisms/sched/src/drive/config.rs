@@ -19,6 +19,7 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Configuration of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ArbiterConfig {
     /// Rate of the link in bit/s, which limits the release of packets; `None` for no limit.
     pub bandwidth_bps: Option<u64>,
@@ -43,6 +44,15 @@ pub struct ArbiterConfig {
     /// Waiting strategy of the arbiter while it has no work.
     pub idle_policy: IdlePolicy,
 }
+
+handover_base::setters!(ArbiterConfig {
+    bandwidth_bps: Option<u64>,
+    mailbox_slots_count: u32,
+    interval: Duration,
+    batch_max: u32,
+    stamping: Stamping,
+    idle_policy: IdlePolicy,
+});
 
 impl Default for ArbiterConfig {
     /// Returns the defaults: no rate limit, 200 slots, continuous sweeps, and batches of 32. The

@@ -5,6 +5,7 @@ use super::presence::ClientState;
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::Duration;
 
 /// Final state of an arbiter that has finished: its scheduler, and its clients' counters.
 #[derive(Clone)]
@@ -18,8 +19,8 @@ pub struct FinalState<S> {
     pub sweeps: u64,
     /// Number of sweeps in which the arbiter found no packet to read or to release.
     pub sweeps_empty: u64,
-    /// Duration, in ns, for which the arbiter ran.
-    pub elapsed_ns: u64,
+    /// Duration for which the arbiter ran.
+    pub elapsed: Duration,
     /// Counters of each client that is not part of `earlier`.
     pub(super) clients: ClientLedgers,
 }

@@ -1,13 +1,15 @@
 //! Load programs: what a client sends, and when. Pure: time is an argument.
 
 use super::clock::PacketClock;
+use super::wait::saturating_ns;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Section of a load program: sends packets of one length at one rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadSection {
     /// Duration of the section.
-    pub duration_ns: u64,
+    pub duration: Duration,
     /// Rate in bit/s at which packets are sent.
     pub bandwidth_bps: u64,
     /// Length of each packet.
@@ -46,8 +48,12 @@ pub enum LoadAction {
 ///
 /// ```
 /// use handover_sched::drive::{LoadAction, Load, LoadSection};
+/// use std::time::Duration;
 /// let spec = LoadSection {
-///     duration_ns: 30_000, bandwidth_bps: 1_000_000_000, length_bytes: 1250, burst_packets: 2,
+///     duration: Duration::from_micros(30),
+///     bandwidth_bps: 1_000_000_000,
+///     length_bytes: 1250,
+///     burst_packets: 2,
 /// };
 /// let mut load = Load::from_sections(&[spec]); // 2 × 1250 bytes every 20 µs
 /// assert_eq!(load.next_action(100), LoadAction::Packets { count: 2, length_bytes: 1250 });
@@ -124,7 +130,7 @@ impl Load {
             return Load::endless(spec.length_bytes, spec.burst_packets).current;
         };
         clock.idle_until(begin_ns);
-        let end_ns = begin_ns.saturating_add(spec.duration_ns);
+        let end_ns = begin_ns.saturating_add(saturating_ns(spec.duration));
         LoadState::Paced { spec, end_ns, clock, burst_left: spec.burst_packets.max(1) }
     }
 
@@ -233,7 +239,8 @@ mod tests {
         length_bytes: u32,
         burst_packets: u32,
     ) -> LoadSection {
-        LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+        let duration = Duration::from_nanos(duration_ns);
+        LoadSection { duration, bandwidth_bps, length_bytes, burst_packets }
     }
 
     /// Returns the packets and bytes that a program sends, and its end, if the sender sends all

@@ -38,8 +38,8 @@ pub struct ClientRun<'a> {
     pub idle_policy: IdlePolicy,
     /// Flag that stops the run when set, by any thread or signal handler.
     pub stop: &'a AtomicBool,
-    /// Time at which the run stops, on the clock of [`clock::now_ns`]; `None` for no limit.
-    pub until_ns: Option<u64>,
+    /// Maximum duration of the run, not counting [`linger`](Self::linger); `None` for no limit.
+    pub duration_max: Option<Duration>,
     /// Maximum time to wait for packets in flight after the last packet was sent.
     pub linger: Duration,
 }
@@ -82,13 +82,14 @@ pub fn run_client<K: Sink, T: Trace>(
     let ClientRun {
         mut load, flows, has_window_per_flow, flow_lengths_bytes, in_flight_max, ..
     } = run;
-    let ClientRun { poll_interval, idle_policy, stop, until_ns, linger, .. } = run;
+    let ClientRun { poll_interval, idle_policy, stop, duration_max, linger, .. } = run;
     let has_flows = !flows.is_empty();
     let mut flow_order = match has_window_per_flow && flows.flows_count() > 1 {
         true => FlowOrder::Windows(flows.windows(in_flight_max)),
         false => FlowOrder::RoundRobin(flows),
     };
-    let until_ns = until_ns.unwrap_or(u64::MAX);
+    let until_ns =
+        duration_max.map_or(u64::MAX, |it| clock::now_ns().saturating_add(saturating_ns(it)));
     let poll_interval_ns = saturating_ns(poll_interval);
     // More packets on their way back might not find room in the lane.
     let unseen_max = client.return_slots_count() / 2;

@@ -18,6 +18,7 @@ use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
 use runs::{RETURNS_MIN, RunBuffers};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Maximum number of packets released between two reads of the mailboxes, with a rate limit.
 const RELEASE_MAX: usize = 4096;
@@ -440,7 +441,7 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             scheduler: self.scheduler,
             sweeps: self.sweeps,
             sweeps_empty: self.sweeps_empty,
-            elapsed_ns: clock::now_ns() - began_ns,
+            elapsed: Duration::from_nanos(clock::now_ns() - began_ns),
             earlier: self.earlier,
             clients,
         }

@@ -22,6 +22,7 @@ pub const FLOWS_LIMIT: u32 = 1 << 24;
 /// Memory for all packets and flows is reserved at once and touched as it is used: 16 bytes for each packet (with a
 /// token of at most 8 bytes) and at most 64 for each flow. Afterwards only adding flows allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Maximum number of queued packets, in all flows together.
     pub packets_max: u32,
@@ -37,6 +38,13 @@ pub struct Config {
     /// quantum is cheaper and less fair.
     pub quantum_bytes: u32,
 }
+
+handover_base::setters!(Config {
+    packets_max: u32,
+    flows_max: u32,
+    template: Option<FlowSpec>,
+    quantum_bytes: u32,
+});
 
 impl Default for Config {
     /// Returns limits of 65,536 packets and 65,536 flows, no template, and the smallest quantum.

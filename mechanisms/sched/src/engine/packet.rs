@@ -13,17 +13,32 @@ pub struct Packet<T = ()> {
 
 /// Properties of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FlowSpec {
     /// Weight of the flow: its share is its weight over the sum of all weights. For strict priority
     /// it is the priority, smaller numbers first; for pacing it is the flow's rate in bits per
-    /// second.
+    /// second. Default 1.
     pub weight: u64,
-    /// Maximum packet length of the flow; the fairness bounds are multiples of it.
+    /// Maximum packet length of the flow; the fairness bounds are multiples of it. Default 1500.
     pub length_max_bytes: u32,
-    /// Maximum number of queued packets of the flow.
+    /// Maximum number of queued packets of the flow. Default 100.
     pub packets_max: u32,
-    /// Policy for a packet that exceeds `packets_max`.
+    /// Policy for a packet that exceeds `packets_max`. Default [`DropPolicy::Tail`].
     pub drop: DropPolicy,
+}
+
+handover_base::setters!(FlowSpec {
+    weight: u64,
+    length_max_bytes: u32,
+    packets_max: u32,
+    drop: DropPolicy,
+});
+
+impl Default for FlowSpec {
+    /// Returns a weight of 1, packets of at most 1500 bytes, a queue of 100 packets, and drops of arriving packets.
+    fn default() -> Self {
+        Self { weight: 1, length_max_bytes: 1500, packets_max: 100, drop: DropPolicy::Tail }
+    }
 }
 
 /// Policy for a packet that arrives while its flow's queue is full: this packet or the oldest is

@@ -7,17 +7,17 @@
 mod raw;
 
 use handover_sched::engine::Visitor;
-use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
+use handover_sched::{Algorithm, Config, FlowSpec, Packet, Scheduler};
 
 const FLOWS_COUNT: u32 = 200;
 
 /// Flows of ten weights and two lengths.
 fn specs(weights_count: u64) -> impl Iterator<Item = FlowSpec> {
-    (0..u64::from(FLOWS_COUNT)).map(move |flow| FlowSpec {
-        weight: 1 + flow % weights_count * 11,
-        length_max_bytes: if flow % 2 == 0 { 64 } else { 1500 },
-        packets_max: 100,
-        drop: DropPolicy::Tail,
+    (0..u64::from(FLOWS_COUNT)).map(move |flow| {
+        FlowSpec::default()
+            .weight(1 + flow % weights_count * 11)
+            .length_max_bytes(if flow % 2 == 0 { 64 } else { 1500 })
+            .packets_max(100)
     })
 }
 

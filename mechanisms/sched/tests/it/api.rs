@@ -9,7 +9,7 @@ use handover_sched::{
 };
 
 fn spec(weight: u64) -> FlowSpec {
-    FlowSpec { weight, length_max_bytes: 1500, packets_max: 100, drop: DropPolicy::Tail }
+    FlowSpec::default().weight(weight).length_max_bytes(1500).packets_max(100)
 }
 
 fn packet(flow: u32, token: u64) -> Packet<u64> {
@@ -25,7 +25,7 @@ fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
     for &algorithm in Algorithm::ALL {
         let mut scheduler = algorithm.build::<u64>(&Config::default()).expect("create a scheduler");
         for drop in [DropPolicy::Tail, DropPolicy::Head] {
-            let limited = FlowSpec { packets_max: 2, drop, weight: 1000, ..spec(1000) };
+            let limited = spec(1000).packets_max(2).drop(drop).weight(1000);
             scheduler.add_flow(limited).expect("add a flow");
         }
         for token in 0..2 {
@@ -52,10 +52,10 @@ fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
 
 #[test]
 fn fifo_keeps_its_order_after_many_head_drops() {
-    let config = Config { packets_max: 5, ..Config::default() };
+    let config = Config::default().packets_max(5);
     let mut scheduler = Algorithm::Fifo.build::<u64>(&config).expect("create a scheduler");
     scheduler.add_flow(spec(1)).expect("add a flow");
-    let head = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..spec(1) };
+    let head = spec(1).packets_max(2).drop(DropPolicy::Head);
     scheduler.add_flow(head).expect("add a flow");
     for token in [1, 2] {
         let _ = scheduler.enqueue(0, packet(0, token)).expect("enqueue");
@@ -181,7 +181,7 @@ fn paced_tenants_limit_their_flows_to_their_rate() {
         assert_eq!(scheduler.ready_ns(), Some(token * 1_000_000));
         assert_eq!(scheduler.dequeue(token * 1_000_000).map(|it| it.token), Some(token));
     }
-    let long = FlowSpec { length_max_bytes: 1501, ..spec(1) };
+    let long = spec(1).length_max_bytes(1501);
     let refused = FlowError::Length { length_max_bytes: 1501, limit_bytes: 1500 };
     assert_eq!(scheduler.add_flow_of(tenant, long), Err(refused));
     let refused = Hierarchy::<u64, Wf2qPlus, Pacing>::new(&Config::default()).map(|_| ());
@@ -193,7 +193,7 @@ fn paced_tenants_limit_their_flows_to_their_rate() {
 
 #[test]
 fn packet_whose_flow_is_not_below_the_maximum_is_refused_and_creates_no_flow() {
-    let config = Config { flows_max: 4, template: Some(spec(1)), ..Config::default() };
+    let config = Config::default().flows_max(4).template(Some(spec(1)));
     let check = |scheduler: &mut dyn Scheduler<u64>, name: &str| {
         for flow in [4, 70_000] {
             let refused = scheduler.enqueue(0, packet(flow, 0)).expect_err("too great a number");
@@ -218,16 +218,16 @@ fn packet_whose_flow_is_not_below_the_maximum_is_refused_and_creates_no_flow() {
 #[test]
 fn out_of_range_values_are_refused_with_their_range() {
     for &algorithm in Algorithm::ALL {
-        let config = Config { flows_max: 2, ..Config::default() };
+        let config = Config::default().flows_max(2);
         let mut scheduler = algorithm.build::<u64>(&config).expect("create a scheduler");
         let zero = scheduler.add_flow(spec(0));
         assert!(matches!(zero, Err(FlowError::Weight { weight: 0, .. })), "{algorithm}: {zero:?}");
         for length_max_bytes in [0, LENGTH_LIMIT_BYTES + 1] {
-            let refused = scheduler.add_flow(FlowSpec { length_max_bytes, ..spec(1) });
+            let refused = scheduler.add_flow(spec(1).length_max_bytes(length_max_bytes));
             let limit_bytes = LENGTH_LIMIT_BYTES;
             assert_eq!(refused, Err(FlowError::Length { length_max_bytes, limit_bytes }));
         }
-        let refused = scheduler.add_flow(FlowSpec { packets_max: 0, ..spec(1) });
+        let refused = scheduler.add_flow(spec(1).packets_max(0));
         assert_eq!(refused, Err(FlowError::Packets));
         assert_eq!(scheduler.flows_count(), 0);
         for id in 0..2 {
@@ -249,13 +249,10 @@ fn out_of_range_values_are_refused_with_their_range() {
         "weight=2097152: must lie in 1..=1048576"
     );
     let bad = [
-        (
-            Config { packets_max: 0, ..Config::default() },
-            "packets_max=0: must lie in 1..=268435456",
-        ),
-        (Config { flows_max: FLOWS_LIMIT + 1, ..Config::default() }, "flows_max=16777217"),
-        (Config { quantum_bytes: 0, ..Config::default() }, "quantum_bytes=0: must lie in"),
-        (Config { template: Some(spec(0)), ..Config::default() }, "weight=0: must lie in"),
+        (Config::default().packets_max(0), "packets_max=0: must lie in 1..=268435456"),
+        (Config::default().flows_max(FLOWS_LIMIT + 1), "flows_max=16777217"),
+        (Config::default().quantum_bytes(0), "quantum_bytes=0: must lie in"),
+        (Config::default().template(Some(spec(0))), "weight=0: must lie in"),
     ];
     for (config, message) in bad {
         for algorithm in Algorithm::ALL {
@@ -269,8 +266,8 @@ fn out_of_range_values_are_refused_with_their_range() {
 fn too_long_turns_of_the_heaviest_flow_are_refused() {
     let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("create a scheduler");
     scheduler.add_flow(spec(1 << 20)).expect("add a heavy flow");
-    let jumbo = FlowSpec { length_max_bytes: 9000, ..spec(1) };
+    let jumbo = spec(1).length_max_bytes(9000);
     let refused = FlowError::Length { length_max_bytes: 9000, limit_bytes: 2048 };
     assert_eq!(scheduler.add_flow(jumbo), Err(refused));
-    scheduler.add_flow(FlowSpec { length_max_bytes: 2048, ..jumbo }).expect("add a flow");
+    scheduler.add_flow(jumbo.length_max_bytes(2048)).expect("add a flow");
 }

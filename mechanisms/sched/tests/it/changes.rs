@@ -2,15 +2,14 @@
 
 use handover_sched::fairness::FairnessIndex;
 use handover_sched::{
-    Algorithm, AnyScheduler, Config, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Scheduler,
+    Algorithm, AnyScheduler, Config, FlowError, FlowSpec, Packet, Refusal, Scheduler,
 };
 use proptest::prelude::*;
 
 const LENGTH_MAX_BYTES: u32 = 1500;
 
 fn spec(weight: u64) -> FlowSpec {
-    let drop = DropPolicy::Tail;
-    FlowSpec { weight, length_max_bytes: LENGTH_MAX_BYTES, packets_max: 100, drop }
+    FlowSpec::default().weight(weight).length_max_bytes(LENGTH_MAX_BYTES).packets_max(100)
 }
 
 fn packet(flow: u32, token: u64) -> Packet<u64> {
@@ -66,7 +65,7 @@ fn removed_flow_returns_its_packets_and_its_number_is_reused() {
 #[test]
 fn packet_of_a_removed_flow_creates_it_from_the_template() {
     for &algorithm in Algorithm::ALL {
-        let config = Config { template: Some(spec(1)), ..Config::default() };
+        let config = Config::default().template(Some(spec(1)));
         let mut scheduler = algorithm.build::<u64>(&config).expect("a valid configuration");
         let _ = scheduler.enqueue(0, packet(3, 0)).expect("flows 0 to 3 are created");
         for flow in [0, 2, 3] {

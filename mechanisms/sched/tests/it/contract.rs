@@ -20,11 +20,12 @@ enum Step {
 
 fn any_spec() -> impl Strategy<Value = FlowSpec> {
     (1..=100_u64, 1..=LENGTH_MAX_BYTES, 1..=6_u32, any::<bool>()).prop_map(
-        |(weight, length_max_bytes, packets_max, drops_head)| FlowSpec {
-            weight,
-            length_max_bytes,
-            packets_max,
-            drop: if drops_head { DropPolicy::Head } else { DropPolicy::Tail },
+        |(weight, length_max_bytes, packets_max, drops_head)| {
+            FlowSpec::default()
+                .weight(weight)
+                .length_max_bytes(length_max_bytes)
+                .packets_max(packets_max)
+                .drop(if drops_head { DropPolicy::Head } else { DropPolicy::Tail })
         },
     )
 }
@@ -194,7 +195,7 @@ fn offer(
 }
 
 fn config() -> Config {
-    Config { packets_max: PACKETS_MAX, ..Config::default() }
+    Config::default().packets_max(PACKETS_MAX)
 }
 
 proptest! {
@@ -245,9 +246,9 @@ proptest! {
     fn first_packets_create_flows_from_the_template(
         flows in prop::collection::vec(0..40_u32, 1..200),
     ) {
-        let spec = FlowSpec { weight: 1, length_max_bytes: 100, packets_max: 1000, drop: DropPolicy::Tail };
+        let spec = FlowSpec::default().weight(1).length_max_bytes(100).packets_max(1000);
         for &algorithm in Algorithm::ALL {
-            let config = Config { flows_max: 30, template: Some(spec), ..Config::default() };
+            let config = Config::default().flows_max(30).template(Some(spec));
             let mut scheduler = algorithm.build::<u64>(&config).expect("a valid configuration");
             let mut taken = 0;
             for (token, &flow) in flows.iter().enumerate() {
@@ -281,7 +282,7 @@ proptest! {
             let mut lengths = Vec::new();
             for &(weight, length_max_bytes) in &flows {
                 let drop = if weight % 2 == 0 { DropPolicy::Head } else { DropPolicy::Tail };
-                let spec = FlowSpec { weight, length_max_bytes, packets_max: 3, drop };
+                let spec = FlowSpec::default().weight(weight).length_max_bytes(length_max_bytes).packets_max(3).drop(drop);
                 match scheduler.add_flow(spec) {
                     Ok(_) => lengths.push(length_max_bytes),
                     Err(refused) => prop_assert!(!refused.to_string().is_empty()),

@@ -1,7 +1,6 @@
 //! The driver: packets are conserved, and leave in order, released, stamped and sent, whatever the
 //! clients do.
 
-use handover_base::clock;
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, ArbiterConfigError, ArbiterThread, Client, ClientFlows, ClientRun,
@@ -20,8 +19,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const FLOW: FlowSpec =
-    FlowSpec { weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail };
+fn flow_spec() -> FlowSpec {
+    FlowSpec::default().weight(1).length_max_bytes(1500).packets_max(50)
+}
 
 /// Time after which a test counts as hung, many times longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnySched
     let mut scheduler = algorithm.build(&engine::Config::default()).unwrap();
     for number in 0..flows_count {
         let weight = if algorithm == Algorithm::Pacing { 1_000_000_000 } else { flow.weight };
-        assert_eq!(scheduler.add_flow(FlowSpec { weight, ..flow }), Ok(number));
+        assert_eq!(scheduler.add_flow(flow.weight(weight)), Ok(number));
     }
     scheduler
 }
@@ -50,7 +50,7 @@ fn handles_are_send_if_the_scheduler_is() {
 
 /// Returns a configuration for threads that share CPUs with other tests.
 fn config(stamping: Stamping) -> ArbiterConfig {
-    ArbiterConfig { stamping, idle_policy: IdlePolicy::Share, ..ArbiterConfig::default() }
+    ArbiterConfig::default().stamping(stamping).idle_policy(IdlePolicy::Share)
 }
 
 fn start(
@@ -129,8 +129,8 @@ fn every_algorithm_returns_all_packets_of_each_client_in_order() {
             (Stamping::Batch, 32),
             (Stamping::Packet, 32),
         ] {
-            let config = ArbiterConfig { batch_max, ..config(stamping) };
-            let (hub, running) = start(scheduler(algorithm, 7, FLOW), config);
+            let config = config(stamping).batch_max(batch_max);
+            let (hub, running) = start(scheduler(algorithm, 7, flow_spec()), config);
             std::thread::scope(|scope| {
                 for index in 0..3 {
                     let mut client = hub.join().unwrap();
@@ -153,8 +153,8 @@ fn every_algorithm_returns_all_packets_of_each_client_in_order() {
 
 #[test]
 fn packets_replaced_by_newer_ones_are_returned_as_dropped() {
-    let flow = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..FLOW };
-    let slow = ArbiterConfig { bandwidth_bps: Some(1_000_000), ..config(Stamping::Batch) };
+    let flow = flow_spec().packets_max(2).drop(DropPolicy::Head);
+    let slow = config(Stamping::Batch).bandwidth_bps(Some(1_000_000));
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), slow);
     let mut client = hub.join().unwrap();
     let mut trace: Vec<Record> = Vec::new();
@@ -194,7 +194,7 @@ impl Sink for PanickingSink {
 /// run.
 fn check_packets_survive_panics(stamping: Stamping) {
     let config = config(stamping);
-    let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 1, FLOW), config).unwrap();
+    let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 1, flow_spec()), config).unwrap();
     let (hub, running) = (arbiter.hub(), arbiter.spawn(|| {}).unwrap());
     let mut client = hub.join().unwrap();
     let mut offers = (0..).map(|tag| {
@@ -239,7 +239,7 @@ fn packets_survive_panics_of_the_offer_iterator_and_the_sink() {
 #[test]
 fn packet_is_sent_if_the_offer_iterator_panics_behind_it() {
     for stamping in [Stamping::None, Stamping::Packet] {
-        let (hub, running) = start(scheduler(Algorithm::Rr, 1, FLOW), config(stamping));
+        let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow_spec()), config(stamping));
         let mut client = hub.join().unwrap();
         let first = Offer { flow: 0, length_bytes: 100, tag: 7 };
         let panicking = || -> Option<Offer> { resume_unwind(Box::new("on purpose")) };
@@ -264,8 +264,8 @@ fn packet_is_sent_if_the_offer_iterator_panics_behind_it() {
 fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
     // 12 ms a packet, 1.4 s for all: most packets of the dying clients are still queued, even if
     // this thread gets the CPU late.
-    let slow = ArbiterConfig { bandwidth_bps: Some(1_000_000), ..config(Stamping::Batch) };
-    let (hub, running) = start(scheduler(Algorithm::Qfq, 4, FLOW), slow);
+    let slow = config(Stamping::Batch).bandwidth_bps(Some(1_000_000));
+    let (hub, running) = start(scheduler(Algorithm::Qfq, 4, flow_spec()), slow);
     let mut dying: Vec<_> = (0..3).map(|_| hub.join().unwrap()).collect();
     for (flow, client) in (0..).zip(&mut dying) {
         let mut offers = (0..40).map(|tag| Offer { flow, length_bytes: 1500, tag });
@@ -300,7 +300,8 @@ fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
 
 #[test]
 fn clients_join_and_leave_while_others_send() {
-    let (hub, running) = start(scheduler(Algorithm::Wf2qPlus, 8, FLOW), config(Stamping::None));
+    let (hub, running) =
+        start(scheduler(Algorithm::Wf2qPlus, 8, flow_spec()), config(Stamping::None));
     let rounds = 20;
     std::thread::scope(|scope| {
         for index in 0..4 {
@@ -328,7 +329,7 @@ fn clients_join_and_leave_while_others_send() {
 
 #[test]
 fn more_clients_than_cpus_transmit_all_packets() {
-    let (hub, running) = start(scheduler(Algorithm::Rr, 22, FLOW), config(Stamping::Batch));
+    let (hub, running) = start(scheduler(Algorithm::Rr, 22, flow_spec()), config(Stamping::Batch));
     std::thread::scope(|scope| {
         for index in 0..22 {
             let mut client = hub.join().unwrap();
@@ -343,8 +344,8 @@ fn more_clients_than_cpus_transmit_all_packets() {
 
 #[test]
 fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
-    let slow = ArbiterConfig { bandwidth_bps: Some(1_000), ..config(Stamping::Packet) };
-    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), slow);
+    let slow = config(Stamping::Packet).bandwidth_bps(Some(1_000));
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, flow_spec()), slow);
     let mut client = hub.join().unwrap();
     let mut offers = (0..100).map(|tag| Offer { flow: 0, length_bytes: 1500, tag });
     assert_eq!(client.send_batch(&mut offers).sent, 100);
@@ -371,7 +372,7 @@ fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
 #[test]
 fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
     let arbiter =
-        Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None)).unwrap();
+        Arbiter::new(scheduler(Algorithm::Fifo, 1, flow_spec()), config(Stamping::None)).unwrap();
     let mut client = arbiter.hub().join().unwrap(); // the arbiter does not run
     let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
     assert_eq!((0..).take_while(|_| client.send(fine).is_ok()).count(), 200);
@@ -388,7 +389,7 @@ fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
 #[test]
 fn packets_that_do_not_fit_into_the_mailbox_stay_in_the_iterator() {
     let arbiter =
-        Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None)).unwrap();
+        Arbiter::new(scheduler(Algorithm::Fifo, 1, flow_spec()), config(Stamping::None)).unwrap();
     let mut client = arbiter.hub().join().unwrap(); // the arbiter does not run
     let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
     for (offered, sent) in [(0, 0), (1, 1), (2, 2), (196, 196), (3, 1), (1, 0)] {
@@ -402,7 +403,7 @@ fn packets_that_do_not_fit_into_the_mailbox_stay_in_the_iterator() {
 
 #[test]
 fn batch_ends_at_an_invalid_packet_and_returns_it() {
-    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, flow_spec()), config(Stamping::None));
     let mut client = hub.join().unwrap();
     let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
     let out_of_range = Offer { flow: 1 << 20, ..fine };
@@ -424,12 +425,12 @@ fn batch_ends_at_an_invalid_packet_and_returns_it() {
 #[test]
 fn stamps_ascend_by_stage_and_belong_to_one_packet() {
     for stamping in [Stamping::Batch, Stamping::Packet] {
-        let (hub, running) = start(scheduler(Algorithm::QfqPlus, 3, FLOW), config(stamping));
+        let (hub, running) = start(scheduler(Algorithm::QfqPlus, 3, flow_spec()), config(stamping));
         let mut client = hub.join().unwrap();
         let mut records = Vec::new();
         let stop = AtomicBool::new(false);
         let spec = LoadSection {
-            duration_ns: 5_000_000,
+            duration: Duration::from_millis(5),
             bandwidth_bps: 1_000_000_000,
             length_bytes: 1250,
             burst_packets: 4,
@@ -443,7 +444,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
             poll_interval: Duration::from_micros(5),
             idle_policy: IdlePolicy::Share,
             stop: &stop,
-            until_ns: None,
+            duration_max: None,
             linger: TIMEOUT,
         };
         let counts = run_client(&mut client, job, &mut NullSink, &mut records).unwrap();
@@ -463,7 +464,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
 
 #[test]
 fn stopped_client_returns_complete_counts() {
-    let (hub, running) = start(scheduler(Algorithm::Rr, 4, FLOW), config(Stamping::None));
+    let (hub, running) = start(scheduler(Algorithm::Rr, 4, flow_spec()), config(Stamping::None));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..3)
@@ -479,7 +480,7 @@ fn stopped_client_returns_complete_counts() {
                         poll_interval: Duration::from_micros(5),
                         idle_policy: IdlePolicy::Share,
                         stop,
-                        until_ns: None,
+                        duration_max: None,
                         linger: TIMEOUT,
                     };
                     let mut shares = FlowCounter::new(4);
@@ -509,7 +510,7 @@ fn stopped_client_returns_complete_counts() {
 
 #[test]
 fn client_without_flows_or_with_an_empty_program_ends_at_once() {
-    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, flow_spec()), config(Stamping::None));
     let stop = AtomicBool::new(false);
     for (load, flows) in [
         (Load::endless(64, 1), ClientFlows::new(1, 2, 1)),
@@ -525,7 +526,7 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
             poll_interval: Duration::ZERO,
             idle_policy: IdlePolicy::Share,
             stop: &stop,
-            until_ns: None,
+            duration_max: None,
             linger: TIMEOUT,
         };
         assert_eq!(
@@ -539,10 +540,14 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
 
 #[test]
 fn run_with_a_packet_out_of_range_fails_at_that_packet() {
-    let (hub, running) = start(scheduler(Algorithm::Fifo, 2, FLOW), config(Stamping::None));
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 2, flow_spec()), config(Stamping::None));
     let stop = AtomicBool::new(false);
-    let unlimited =
-        LoadSection { duration_ns: 1, bandwidth_bps: 0, length_bytes: 70_000, burst_packets: 1 };
+    let unlimited = LoadSection {
+        duration: Duration::from_nanos(1),
+        bandwidth_bps: 0,
+        length_bytes: 70_000,
+        burst_packets: 1,
+    };
     for (load, flow_lengths_bytes, sent, flow, length_bytes) in [
         (Load::endless(0, 1), &[][..], 0, 0, 0),
         (Load::from_sections(&[unlimited]), &[], 0, 0, 70_000),
@@ -559,7 +564,7 @@ fn run_with_a_packet_out_of_range_fails_at_that_packet() {
             poll_interval: Duration::ZERO,
             idle_policy: IdlePolicy::Share,
             stop: &stop,
-            until_ns: Some(clock::now_ns() + TIMEOUT.as_nanos() as u64),
+            duration_max: Some(TIMEOUT),
             linger: TIMEOUT,
         };
         let error = run_client(&mut client, job, &mut NullSink, &mut ()).unwrap_err();
@@ -575,8 +580,8 @@ fn run_with_a_packet_out_of_range_fails_at_that_packet() {
 
 #[test]
 fn arbiter_with_a_long_interval_marks_all_packets() {
-    let seldom = ArbiterConfig { interval: Duration::from_millis(2), ..config(Stamping::Batch) };
-    let (hub, running) = start(scheduler(Algorithm::Rr1, 2, FLOW), seldom);
+    let seldom = config(Stamping::Batch).interval(Duration::from_millis(2));
+    let (hub, running) = start(scheduler(Algorithm::Rr1, 2, flow_spec()), seldom);
     let mut client = hub.join().unwrap();
     send_all(&mut client, ClientFlows::new(0, 1, 2), 500);
     drop(client);
@@ -589,8 +594,8 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
     // From a batch of eight on, packets are read in runs. Smaller batches of a single client share a run.
     for batch_max in [1, 3, 5, 8] {
         let hour = Duration::from_secs(3600);
-        let config = ArbiterConfig { interval: hour, batch_max, ..config(Stamping::None) };
-        let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 2, FLOW), config).unwrap();
+        let config = config(Stamping::None).interval(hour).batch_max(batch_max);
+        let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 2, flow_spec()), config).unwrap();
         let hub = arbiter.hub();
         let mut client = hub.join().unwrap();
         for tag in 0..60 {
@@ -612,13 +617,11 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
 #[test]
 fn all_slots_are_free_during_the_interval_after_less_than_a_batch_was_read() {
     for batch_max in [2, 5] {
-        let config = ArbiterConfig {
-            mailbox_slots_count: 40,
-            interval: Duration::from_secs(3600),
-            batch_max,
-            ..config(Stamping::None)
-        };
-        let arbiter = Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config).unwrap();
+        let config = config(Stamping::None)
+            .mailbox_slots_count(40)
+            .interval(Duration::from_secs(3600))
+            .batch_max(batch_max);
+        let arbiter = Arbiter::new(scheduler(Algorithm::Fifo, 1, flow_spec()), config).unwrap();
         let hub = arbiter.hub();
         let mut client = hub.join().unwrap();
         let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
@@ -640,9 +643,9 @@ fn all_slots_are_free_during_the_interval_after_less_than_a_batch_was_read() {
 #[test]
 fn scheduler_has_one_batch_at_a_time_although_a_single_client_has_more() {
     for (batch_max, tags) in [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [1, 0, 3, 2, 5, 4, 7, 6])] {
-        let config = ArbiterConfig { batch_max, ..config(Stamping::None) };
-        let mut scheduler = scheduler(Algorithm::Prio, 1, FLOW);
-        assert_eq!(scheduler.add_flow(FlowSpec { weight: 2, ..FLOW }), Ok(1));
+        let config = config(Stamping::None).batch_max(batch_max);
+        let mut scheduler = scheduler(Algorithm::Prio, 1, flow_spec());
+        assert_eq!(scheduler.add_flow(flow_spec().weight(2)), Ok(1));
         let arbiter = Arbiter::new(scheduler, config).unwrap();
         let hub = arbiter.hub();
         let mut client = hub.join().unwrap();
@@ -669,8 +672,8 @@ fn scheduler_has_one_batch_at_a_time_although_a_single_client_has_more() {
 
 #[test]
 fn arbiter_stops_during_a_long_interval() {
-    let hour = ArbiterConfig { interval: Duration::from_secs(3600), ..config(Stamping::None) };
-    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), hour);
+    let hour = config(Stamping::None).interval(Duration::from_secs(3600));
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, flow_spec()), hour);
     std::thread::sleep(Duration::from_millis(5));
     let began = Instant::now();
     hub.stop(StopMode::Now);
@@ -680,7 +683,7 @@ fn arbiter_stops_during_a_long_interval() {
 
 #[test]
 fn client_that_never_polls_delays_no_other_client() {
-    let (hub, running) = start(scheduler(Algorithm::Rr, 2, FLOW), config(Stamping::None));
+    let (hub, running) = start(scheduler(Algorithm::Rr, 2, flow_spec()), config(Stamping::None));
     let mut idle = hub.join().unwrap();
     let deadline = Instant::now() + TIMEOUT;
     // Until neither the lane back nor the scheduler has room: the client is held back for good.
@@ -704,7 +707,7 @@ fn client_that_never_polls_delays_no_other_client() {
 
 #[test]
 fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks() {
-    let flow = FlowSpec { packets_max: 5_000, ..FLOW };
+    let flow = flow_spec().packets_max(5_000);
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), config(Stamping::None));
     let (mut stubborn, mut other) = (hub.join().unwrap(), hub.join().unwrap());
     // As many packets as the lane back has slots, and some more.
@@ -775,12 +778,12 @@ fn invalid_configurations_are_refused_with_the_range() {
     let refuse = |config: ArbiterConfig| config.validate().unwrap_err();
     let fine = ArbiterConfig::default();
     assert_eq!(fine.validate(), Ok(()));
-    let none = refuse(ArbiterConfig { mailbox_slots_count: 0, ..fine.clone() });
+    let none = refuse(fine.clone().mailbox_slots_count(0));
     assert_eq!(none, ArbiterConfigError::Mailbox { slots_count: 0 });
-    let batch = refuse(ArbiterConfig { batch_max: 0, ..fine.clone() });
+    let batch = refuse(fine.clone().batch_max(0));
     assert!(batch.to_string().contains("1..=4096"), "{batch}");
-    let rate = refuse(ArbiterConfig { bandwidth_bps: Some(0), ..fine.clone() });
+    let rate = refuse(fine.clone().bandwidth_bps(Some(0)));
     assert!(matches!(rate, ArbiterConfigError::Rate(_)), "{rate}");
-    let long = refuse(ArbiterConfig { interval: Duration::from_secs(3601), ..fine.clone() });
+    let long = refuse(fine.clone().interval(Duration::from_secs(3601)));
     assert!(matches!(long, ArbiterConfigError::Interval { .. }), "{long}");
 }

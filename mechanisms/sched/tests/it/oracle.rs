@@ -2,7 +2,7 @@
 //! step.
 
 use handover_sched::engine::{FlowScheduler, Wf2qPlus};
-use handover_sched::{Config, DropPolicy, FlowSpec, Packet, Scheduler};
+use handover_sched::{Config, FlowSpec, Packet, Scheduler};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -102,8 +102,7 @@ proptest! {
 
         let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&Config::default()).expect("create a scheduler");
         for &weight in &weights {
-            let drop = DropPolicy::Tail;
-            let spec = FlowSpec { weight, length_max_bytes: 1500, packets_max: 1000, drop };
+            let spec = FlowSpec::default().weight(weight).length_max_bytes(1500).packets_max(1000);
             scheduler.add_flow(spec).expect("add a flow");
         }
         let mut oracle = Oracle::new(&weights);

@@ -436,12 +436,7 @@ fn start_fiber_runtime(config: &Config) -> std::io::Result<Runtime> {
         named => named.iter().copied().cycle().take(workers_count as usize).collect(),
     };
     let stealing = handover_fiber::Stealing::UnstartedFibers;
-    let config = handover_fiber::Config {
-        workers_count,
-        cpus,
-        stealing,
-        ..handover_fiber::Config::default()
-    };
+    let config = handover_fiber::Config::workers(workers_count).cpus(cpus).stealing(stealing);
     Runtime::new(config).map_err(std::io::Error::other)
 }
 

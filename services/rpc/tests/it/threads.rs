@@ -286,6 +286,30 @@ fn calls_are_awaited_and_cancelled() {
 }
 
 #[test]
+fn calls_are_awaited_by_tasks_of_tokio() {
+    let (open, wait) = gate();
+    let (_server, address) =
+        server("uds://", fibers(1, 1000), |server| register_held(server, wait));
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let client = client.start_progress().unwrap();
+    let caller = client.caller();
+    let executor = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    executor.block_on(async {
+        let start = |it: u64| caller.start::<_, u64>(peer, DOUBLE, &it).unwrap();
+        let tasks: Vec<_> = (0..50).map(|it| tokio::spawn(start(it))).collect();
+        for (it, task) in (0..).zip(tasks) {
+            assert_eq!(task.await.unwrap(), Ok(2 * it));
+        }
+        let mut held = caller.start::<_, ()>(peer, HELD, &()).unwrap();
+        let cancelled = tokio::time::timeout(Duration::from_millis(1), &mut held).await;
+        assert!(cancelled.is_err(), "the handler waits");
+        drop(open);
+        assert_eq!(held.await, Ok(()));
+    });
+}
+
+#[test]
 fn closure_run_in_the_endpoints_thread_transfers_memory() {
     let memory = BulkMemory::shared(10_000).unwrap();
     memory.write(9_990, b"far behind");

@@ -195,11 +195,7 @@ impl TesterOptions {
 
     /// Returns the configuration of a scheduler for these flows and packets.
     pub fn config(&self) -> Config {
-        Config {
-            packets_max: self.packets_max(),
-            flows_max: self.flows.flows_count(),
-            ..Config::default()
-        }
+        Config::default().packets_max(self.packets_max()).flows_max(self.flows.flows_count())
     }
 }
 
