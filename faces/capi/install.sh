@@ -10,8 +10,7 @@ version=$(sed -n 's/^#define HANDOVER_VERSION_[A-Z]* //p' "$here/include/handove
 major=${version%%.*}
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/lib/cmake/handover"
 
-cp "$here/include/handover.h" "$here/include/handover.hpp" "$prefix/include"
-cp "$here/../../mechanisms/probe/include/handover_probe.h" "$prefix/include"
+cp "$here/include/handover.h" "$here/include/handover.hpp" "$here/include/handover_probe.h" "$prefix/include"
 cp "$archive" "$prefix/lib/libhandover.a"
 "$cc" -shared -o "$prefix/lib/libhandover.so.$version" -Wl,-soname,"libhandover.so.$major" \
     -Wl,--version-script="$here/handover.map" -Wl,--gc-sections -Wl,-z,relro,-z,now \

@@ -4,7 +4,6 @@
 //! The library supports x86-64 Linux only; elsewhere an empty file takes its place, and recording
 //! fails with an error.
 
-#[path = "../../mechanisms/probe/src/layout.rs"]
 #[allow(dead_code, missing_docs, reason = "shared with handover-probe, which uses all of it")]
 mod layout;
 
@@ -84,9 +83,8 @@ fn c_header() -> String {
 
 fn main() {
     println!("cargo::rerun-if-changed=c");
-    println!("cargo::rerun-if-changed=../../mechanisms/probe/src/layout.rs");
+    println!("cargo::rerun-if-changed=layout.rs");
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../../mechanisms/probe/include");
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
         panic!("OUT_DIR is not set: run the build script by cargo");
     };

@@ -1,7 +1,7 @@
 /* The sites of handover_probe.h: their numbers, their switching, and what they record. */
 #define HANDOVER_PROBE_LIBRARY
 #include "recorder.h"
-#include "../../../mechanisms/probe/include/handover_probe.h"
+#include "handover_probe.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -46,8 +46,7 @@ use tempfile::TempDir;
 pub const RECORDING_LIBRARY_IMAGE: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
 /// Header with the probe macros for C and C++.
-pub const PROBE_HEADER_SOURCE: &str =
-    include_str!("../../../mechanisms/probe/include/handover_probe.h");
+pub const PROBE_HEADER_SOURCE: &str = include_str!("../c/handover_probe.h");
 
 /// Environment variable by which the recording library finds the folder with its settings.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";

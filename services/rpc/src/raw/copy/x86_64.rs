@@ -1,6 +1,7 @@
 //! Copies on x86_64: by vector registers, by `rep movsb`, or with non-temporal stores.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// Copies `bytes` bytes between two ranges that do not overlap. With `is_streaming`, uses
 /// non-temporal stores if they pay.
@@ -9,11 +10,29 @@ use std::sync::OnceLock;
 /// The requirements of [`copy`](super::copy).
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streaming: bool) {
+    // SAFETY: the caller's promise covers these arguments.
+    unsafe { copy_with(from, to, bytes, is_streaming, is_string_slow) }
+}
+
+/// Copies as [`copy`] does, with the result of `is_slow` in place of that of [`is_string_slow`].
+///
+/// # Safety
+/// The requirements of [`copy`](super::copy).
+#[inline]
+unsafe fn copy_with(
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
+    is_streaming: bool,
+    is_slow: impl Fn() -> bool,
+) {
     let streams = is_streaming && bytes >= STREAMED_BYTES_MIN;
     let copy_blocks: BlockCopy = match (streams, Width::of_processor()) {
         (true, Width::FullLines) => stream_lines,
         (true, Width::HalfLines) => stream_halves,
-        (false, Width::FullLines | Width::HalfLines) if bytes < STRING_BYTES_MIN => copy_halves,
+        (false, Width::FullLines | Width::HalfLines) if bytes < STRING_BYTES_MIN || is_slow() => {
+            copy_halves
+        }
         // SAFETY: the caller's promise covers these arguments.
         _ => return unsafe { copy_string(from, to, bytes) },
     };
@@ -39,8 +58,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, is_streami
 /// Minimum length, in bytes, of a copy with non-temporal stores. For a shorter one, the fence costs
 /// more than it saves.
 const STREAMED_BYTES_MIN: usize = 1024;
-/// Minimum length, in bytes, of a copy by `rep movsb` if the processor has AVX2. The instruction takes long to start,
-/// and on AMD's Zen 3 and 4 it is up to 20 times slower at some addresses (glibc bug 30994).
+/// Minimum length, in bytes, of a copy by `rep movsb` if the processor has AVX2: the instruction takes long to start.
 const STRING_BYTES_MIN: usize = 1 << 14;
 /// Length of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
@@ -73,6 +91,71 @@ impl Width {
             }
         })
     }
+}
+
+/// Returns `true` if copies of at least [`STRING_BYTES_MIN`] bytes also use vector registers, because `rep movsb` is
+/// slow on this processor. The first call in a process measures both. The processor must have AVX2.
+///
+/// No processor feature says so: `rep movsb` took 4 to 5 times as long as vector registers for 64 KiB on a virtual
+/// machine, and takes up to 20 times as long on AMD's Zen 3 and 4 at some addresses (glibc bug 30994).
+///
+/// Cost: 16 copies of 16 KiB and the page faults of 36 KiB. These take less than 20 µs, or some 35 µs if `rep movsb`
+/// copies 4.4 GB/s, as on Zen 3 at the slow addresses (estimated).
+#[inline]
+fn is_string_slow() -> bool {
+    static MEASURED: OnceLock<bool> = OnceLock::new();
+    *MEASURED.get_or_init(|| is_string_slower(&measure_copies()))
+}
+
+/// Shortest measured times of a copy by each method.
+#[derive(Debug)]
+struct CopyTimes {
+    string: Duration,
+    vectors: Duration,
+}
+
+/// Returns `true` if `rep movsb` takes more than 1.25 times as long as vector registers, in total over all alignments.
+fn is_string_slower(times: &[CopyTimes]) -> bool {
+    let string: Duration = times.iter().map(|it| it.string).sum();
+    let vectors: Duration = times.iter().map(|it| it.vectors).sum();
+    4 * string > 5 * vectors
+}
+
+/// Distances, in bytes, of the measured targets from the sources, modulo the size of a page: aligned, and one of those
+/// at which Zen 3 is slow.
+const MEASURED_OFFSETS_BYTES: [usize; 2] = [0, 15];
+/// Number of measurements of each method at each offset. The first also brings the memory into the caches.
+const MEASURED_ROUNDS: u32 = 4;
+/// Size of a page, in bytes.
+const PAGE_BYTES: usize = 4096;
+
+/// Measures copies of [`STRING_BYTES_MIN`] bytes by `rep movsb` and by vector registers in turn, at each offset of
+/// [`MEASURED_OFFSETS_BYTES`].
+///
+/// # Panics
+/// Panics if the processor lacks AVX2.
+fn measure_copies() -> [CopyTimes; MEASURED_OFFSETS_BYTES.len()] {
+    assert_ne!(Width::of_processor(), Width::Words, "copies by vector registers need AVX2");
+    // Not of zeros: the kernel could map one page of zeros for all pages that are only read.
+    let mut memory = vec![1u8; 2 * STRING_BYTES_MIN + PAGE_BYTES + LINE_BYTES];
+    let start = memory.as_mut_ptr();
+    let from = start.wrapping_add(start.align_offset(PAGE_BYTES));
+    MEASURED_OFFSETS_BYTES.map(|offset| {
+        let to = from.wrapping_add(STRING_BYTES_MIN + offset);
+        let time = |copy_blocks: BlockCopy| {
+            let begin = Instant::now();
+            // SAFETY: `from` is below start + PAGE_BYTES and `offset` below LINE_BYTES, so both ranges are in `memory`,
+            // and `to` begins after the source's end; the length is a multiple of LOOP_BYTES; AVX2 was detected above.
+            unsafe { copy_blocks(from, to, STRING_BYTES_MIN) };
+            begin.elapsed()
+        };
+        let mut least = CopyTimes { string: Duration::MAX, vectors: Duration::MAX };
+        for _ in 0..MEASURED_ROUNDS {
+            least.string = least.string.min(time(copy_string));
+            least.vectors = least.vectors.min(time(copy_halves));
+        }
+        least
+    })
 }
 
 /// Copies with `rep movsb`, which leaves the target in the caches.
@@ -164,5 +247,49 @@ mod tests {
         unsafe { stream_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
         assert_eq!(to[at..at + 4608], from[3..4611]);
         assert!(to[..at].iter().chain(&to[at + 4608..]).all(|it| *it == 0));
+    }
+
+    #[test]
+    fn string_is_slow_if_it_takes_over_five_quarters_of_the_vectors_time_in_total() {
+        let of = |times: [(u64, u64); 2]| {
+            is_string_slower(&times.map(|(string_ns, vectors_ns)| CopyTimes {
+                string: Duration::from_nanos(string_ns),
+                vectors: Duration::from_nanos(vectors_ns),
+            }))
+        };
+        assert!(!of([(300, 320), (360, 320)]));
+        assert!(!of([(400, 400), (600, 400)]));
+        assert!(of([(400, 400), (601, 400)]));
+        assert!(of([(290, 280), (3700, 280)]));
+        assert!(of([(1400, 300), (1400, 300)]));
+    }
+
+    #[test]
+    fn both_methods_are_measured_and_the_decision_stays() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let times = measure_copies();
+        assert!(times.iter().all(|it| it.string.max(it.vectors) < Duration::MAX), "{times:?}");
+        let decided = is_string_slow();
+        assert_eq!(is_string_slow(), decided);
+    }
+
+    #[test]
+    fn long_copies_under_either_decision_copy_exactly_the_range() {
+        let from: Vec<u8> = (0..70_000u32).map(|at| (at * 31 / 8) as u8).collect();
+        for is_slow in [false, true] {
+            for bytes in [16_383, 16_384, 16_385, 16_639, 16_640, 40_000, 65_536, 65_791] {
+                for (from_at, to_at) in [(0, 0), (1, 0), (0, 1), (0, 15), (63, 65), (33, 2)] {
+                    let mut to = vec![0xee; 70_000];
+                    let source = from[from_at..].as_ptr();
+                    let target = to[to_at..].as_mut_ptr();
+                    // SAFETY: both vectors are longer than 65 + 65,791, and no other thread accesses them.
+                    unsafe { copy_with(source, target, bytes, false, || is_slow) };
+                    assert_eq!(to[to_at..to_at + bytes], from[from_at..from_at + bytes]);
+                    assert!(to[..to_at].iter().chain(&to[to_at + bytes..]).all(|it| *it == 0xee));
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,1 @@
+../../../mechanisms/probe/include/handover_probe.h

@@ -1,0 +1,1 @@
+../../mechanisms/probe/src/layout.rs
