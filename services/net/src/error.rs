@@ -131,8 +131,8 @@ pub enum CloseReason {
     /// TLS failed, in the handshake or in a record.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The peer sent no byte for `idle_timeout_ms`.
-    #[error("the peer sent nothing for idle_timeout_ms")]
+    /// The peer sent no byte for `idle_timeout`.
+    #[error("the peer sent nothing for idle_timeout")]
     Idle,
     /// The handler panicked when it was called for the connection.
     #[error("the connection was closed because its handler panicked")]

@@ -116,7 +116,8 @@ fn shutdown_is_reported_and_invalid_or_idle_connection_is_closed() {
     net.stop(TIMEOUT).unwrap();
     // Another server closes an idle connection, and the peer sees that. The connections above would
     // be idle for too long whenever this thread does not get the CPU.
-    let (net, events) = start(Config { idle_timeout_ms: 100, ..Config::default() }, &[here()]);
+    let (net, events) =
+        start(Config::default().idle_timeout(Duration::from_millis(100)), &[here()]);
     let mut idle = connect(&net);
     match idle.read(&mut [0; 1]) {
         Ok(count) => assert_eq!(count, 0),

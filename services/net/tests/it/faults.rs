@@ -282,8 +282,8 @@ fn tcp_timer(local: SocketAddr, remote: SocketAddr) -> Option<String> {
 fn keepalive_timer_runs_unless_disabled() {
     for (config, timer) in [
         (Config::default(), "02"),
-        (Config { keepalive_ms: 1, ..Config::default() }, "02"),
-        (Config { keepalive_ms: 0, ..Config::default() }, "00"),
+        (Config::default().keepalive(Duration::from_millis(1)), "02"),
+        (Config::default().keepalive(Duration::ZERO), "00"),
     ] {
         let service = serve(config);
         let (mut peer, _) = service.connect();
@@ -300,7 +300,7 @@ fn keepalive_timer_runs_unless_disabled() {
 
 #[test]
 fn trickled_message_times_out() {
-    let service = serve(Config { message_timeout_ms: 150, ..Config::default() });
+    let service = serve(Config::default().message_timeout(Duration::from_millis(150)));
     let (mut peer, _) = service.connect();
     // The message is too long to be complete in time. A write fails once the server has closed.
     for byte in framed(&[7; 60_000]) {
@@ -315,8 +315,8 @@ fn trickled_message_times_out() {
 #[test]
 fn suspended_connection_does_not_time_out() {
     // Long enough even if this test gets the CPU late.
-    let config = Config { message_timeout_ms: 1000, idle_timeout_ms: 1000, ..Config::default() };
-    let service = serve(config);
+    let timeout = Duration::from_secs(1);
+    let service = serve(Config::default().message_timeout(timeout).idle_timeout(timeout));
     let (mut peer, handle) = service.connect();
     let message = framed(b"in two parts");
     peer.write_all(&message[..5]).unwrap();
@@ -332,7 +332,7 @@ fn suspended_connection_does_not_time_out() {
 
 #[test]
 fn idle_connection_is_closed_after_idle_timeout() {
-    let service = serve(Config { idle_timeout_ms: 1000, ..Config::default() });
+    let service = serve(Config::default().idle_timeout(Duration::from_secs(1)));
     let (mut peer, _) = service.connect();
     ask(&mut peer, b"first");
     assert_eq!(read_to_close(&mut peer), 0);
@@ -342,8 +342,8 @@ fn idle_connection_is_closed_after_idle_timeout() {
 #[test]
 fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
     // Any queued bytes are above the mark, so that the timeout cannot pass before it is crossed.
-    let marks = Config { high_water_bytes: 1, low_water_bytes: 0, ..Config::default() };
-    let service = serve(Config { write_timeout_ms: 300, ..marks });
+    let marks = Config::default().high_water_bytes(1).low_water_bytes(0);
+    let service = serve(marks.write_timeout(Duration::from_millis(300)));
     let (mut peer, _) = service.connect();
     peer.set_write_timeout(Some(TIMEOUT)).unwrap();
     let message = framed(&[7; 60_000]);
@@ -389,7 +389,7 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
 
 #[test]
 fn flooding_beyond_queued_bytes_max_closes_the_connection() {
-    let service = serve(Config { queued_bytes_max: 1 << 18, ..Config::default() });
+    let service = serve(Config::default().queued_bytes_max(1 << 18));
     let (mut peer, handle) = service.connect();
     peer.write_all(&framed(b"flood")).unwrap();
     let (_, why) = service.closed();
@@ -485,13 +485,13 @@ fn refused_connect_is_reported() {
 
 #[test]
 fn housekeep_is_called_repeatedly() {
-    let service = serve(Config { housekeep_ms: 10, ..Config::default() });
+    let service = serve(Config::default().housekeep_interval(Duration::from_millis(10)));
     assert!((0..3).all(|_| matches!(service.next(), Event::Housekept(0))));
 }
 
 #[test]
 fn full_server_accepts_waiting_peer_after_a_close() {
-    let service = serve(Config { connections_max: 2, ..Config::default() });
+    let service = serve(Config::default().connections_max(2));
     let (first, _) = service.connect();
     let (mut second, _) = service.connect();
     let mut third = TcpStream::connect(service.address()).unwrap();
@@ -507,7 +507,7 @@ fn full_server_accepts_waiting_peer_after_a_close() {
 #[test]
 fn full_threads_accept_waiting_peer_after_a_close() {
     let (sender, _told) = channel();
-    let config = Config { connections_max: 2, ..Config::default() };
+    let config = Config::default().connections_max(2);
     let (codec, make) = (LengthPrefixCodec::new(100), |_| Echo(sender.clone()));
     let net = round_robin(2).config(config).start(codec, make).unwrap();
     let connect = || TcpStream::connect(net.addresses()[0]).unwrap();
@@ -556,7 +556,9 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
     let (sender, events) = channel();
     let there = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = there.local_addr().unwrap();
-    let config = Config { housekeep_ms: 5, connect_timeout_ms: 60_000, ..Config::default() };
+    let config = Config::default()
+        .housekeep_interval(Duration::from_millis(5))
+        .connect_timeout(Duration::from_secs(60));
     let make = |_| ClosesAtOnce(sender.clone(), address);
     let codec = LengthPrefixCodec::new(100);
     let _net = NetBuilder::new().config(config).start(codec, make).unwrap();
@@ -570,12 +572,8 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
 
 #[test]
 fn turned_away_peer_is_closed_at_once() {
-    let config = Config {
-        connections_max: 1,
-        when_full: FullConnectionsPolicy::Reject,
-        ..Config::default()
-    };
-    let service = serve(config);
+    let service =
+        serve(Config::default().connections_max(1).when_full(FullConnectionsPolicy::Reject));
     let (mut first, _) = service.connect();
     let mut second = TcpStream::connect(service.address()).unwrap();
     second.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -588,7 +586,7 @@ fn turned_away_peer_is_closed_at_once() {
 
 #[test]
 fn connections_beyond_per_address_limit_are_closed() {
-    let service = serve(Config { connections_per_address_max: 1, ..Config::default() });
+    let service = serve(Config::default().connections_per_address_max(1));
     let (first, _) = service.connect();
     let mut second = TcpStream::connect(service.address()).unwrap();
     second.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -600,7 +598,7 @@ fn connections_beyond_per_address_limit_are_closed() {
 
 #[test]
 fn per_address_refusal_names_address_and_limit() {
-    let config = Config { connections_per_address_max: 1, ..Config::default() };
+    let config = Config::default().connections_per_address_max(1);
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(8), Echo(channel().0)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -736,7 +734,7 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
         let (sender, _told) = channel();
         let codec = LengthPrefixCodec::new(100);
         // Few accepts per turn, so that most connections are not accepted yet when the server stops.
-        let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
+        let config = Config::default().accepts_max(1 + round % 3);
         let make = move |_| Echo(sender.clone());
         let net = round_robin(3).config(config).start(codec, make).unwrap();
         let peers: Vec<_> = (0..40)
@@ -774,7 +772,7 @@ impl Handler for Slow {
 fn peer_sending_during_stop_gets_orderly_end() {
     // A Unix socket has no TCP window: there are always more bytes than one read takes.
     let (mut peer, far) = UnixStream::pair().unwrap();
-    let config = Config { read_bytes: 4096, ..Config::default() };
+    let config = Config::default().read_bytes(4096);
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(1000), Slow).unwrap();
     reactor.adopt(far).unwrap();
     let stopper = reactor.stopper();

@@ -133,16 +133,12 @@ fn clients() -> (Net<Uppercase>, Receiver<Event>) {
 
 fn trusting(identity: &Identity) -> TlsClientConfig {
     let verify = ServerVerification::Roots(RootCertificates::from_identity(identity).unwrap());
-    TlsClientConfig::new(
-        verify,
-        ClientOptions { alpn: vec![b"shout".into()], ..Default::default() },
-    )
-    .unwrap()
+    TlsClientConfig::new(verify, ClientOptions::default().alpn(vec![b"shout".into()])).unwrap()
 }
 
 #[test]
 fn own_client_and_server_exchange_messages_and_resume_session() {
-    let options = ServerOptions { alpn: vec![b"shout".into()], ..ServerOptions::default() };
+    let options = ServerOptions::default().alpn(vec![b"shout".into()]);
     let service = serve(Config::default(), options);
     let client = trusting(&service.identity);
     let (net, client_events) = clients();
@@ -206,7 +202,7 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
 
 #[test]
 fn failed_handshake_closes_connection_without_on_accept() {
-    let config = Config { handshake_timeout_ms: 200, ..Config::default() };
+    let config = Config::default().handshake_timeout(Duration::from_millis(200));
     let service = serve(config, ServerOptions::default());
     let silent = TcpStream::connect(service.address()).unwrap();
     let late = Event::Closed(CloseReason::TimedOut(TimeoutError::Handshake));
