@@ -181,8 +181,7 @@ impl<H: Handler> Reactor<H> {
         fd: OwnedFd,
         tls: Option<&TlsServerConfig>,
     ) -> Result<ConnKey, NetError> {
-        rustix::io::ioctl_fionbio(&fd, true)
-            .map_err(|errno| NetError::SystemCall { call: "ioctl", errno })?;
+        rustix::io::ioctl_fionbio(&fd, true).map_err(|errno| ("ioctl", errno))?;
         let peer = socket::peer_address(fd.as_fd()).ok();
         self.add_accepted(fd, peer, tls)
     }
@@ -366,7 +365,7 @@ impl<H: Handler> Reactor<H> {
                 Command::ResumeAccepting => self.resume_accepting(),
                 Command::Connect(options, data) => {
                     if let Err((error, data)) = self.core.connect(&options, data) {
-                        self.report_failed_connect(&error, data);
+                        self.report_failed_connect(error, data);
                     }
                 }
             }
@@ -374,11 +373,11 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Reports to the handler that a connection requested by another thread could not be started.
-    fn report_failed_connect(&mut self, error: &NetError, data: H::Data) {
+    fn report_failed_connect(&mut self, error: NetError, data: H::Data) {
         let why = match error {
-            NetError::SystemCall { errno, .. } => CloseReason::ConnectFailed(*errno),
+            NetError::SystemCall { source, .. } => CloseReason::ConnectFailed(source),
             NetError::Stopping => CloseReason::Stopped,
-            _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE),
+            _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE.into()),
         };
         let key = ConnKey { index: u32::MAX, generation: 0 };
         self.call_without_connection(|handler, connections| {
@@ -444,7 +443,7 @@ impl<H: Handler> Reactor<H> {
             self.close(key, &self.local_close_reason());
         } else if flags.intersects(ConnFlags::CONNECTING) && is_over {
             core.stats.timed_out_count += 1;
-            self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT));
+            self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT.into()));
         } else if let Some(what) = exceeded {
             core.stats.timed_out_count += 1;
             self.close(key, &what.into());

@@ -26,7 +26,7 @@ enum Event {
     Message(Vec<u8>),
     Crossed(WaterMarkCrossing),
     Triggered,
-    Closed(u64, CloseReason),
+    Closed(u64, String),
     Panicked(String),
     Housekept(u32),
 }
@@ -78,7 +78,7 @@ impl Handler for Echo {
         data: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Event::Closed(data, why.clone()));
+        let _ = self.0.send(Event::Closed(data, why.to_string()));
     }
 
     fn on_panic(&mut self, message: &str) {
@@ -131,7 +131,7 @@ impl Service {
         self.events.recv_timeout(TIMEOUT).expect("no handler call before the timeout")
     }
 
-    fn closed(&self) -> (u64, CloseReason) {
+    fn closed(&self) -> (u64, String) {
         loop {
             if let Event::Closed(data, why) = self.next() {
                 return (data, why);
@@ -144,7 +144,7 @@ impl Service {
         let (mut peer, _) = self.connect();
         ask(&mut peer, b"are you well?");
         drop(peer);
-        assert_eq!(self.closed(), (1, CloseReason::Peer));
+        assert_eq!(self.closed(), (1, CloseReason::Peer.to_string()));
     }
 }
 
@@ -188,7 +188,7 @@ fn oversized_length_closes_connection_after_earlier_replies() {
     assert_eq!(answer(&mut peer), b"before");
     assert_eq!(read_to_close(&mut peer), 0);
     let (data, why) = service.closed();
-    assert!(data == 1 && matches!(why, CloseReason::InvalidMessage(_)), "{why:?}");
+    assert!(data == 1 && why.contains("exceeds the codec's limit"), "{why}");
     service.assert_serves_others();
 }
 
@@ -211,11 +211,9 @@ fn garbage_closes_only_its_own_connection_with_a_reason() {
         drop(peer);
         let (_, why) = service.closed();
         assert!(
-            matches!(
-                why,
-                CloseReason::InvalidMessage(_) | CloseReason::Truncated(_) | CloseReason::Peer
-            ),
-            "{why:?} of {garbage:?}"
+            why.starts_with("the peer closed the connection")
+                || why.contains("exceeds the codec's limit"),
+            "{why} of {garbage:?}"
         );
         ask(&mut other, b"still there");
     }
@@ -227,8 +225,8 @@ fn end_of_stream_in_mid_message_is_reported_as_truncated() {
     let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"whole and half")[..9]).unwrap();
     drop(peer);
-    let (_, why) = service.closed();
-    assert!(matches!(why, CloseReason::Truncated(it) if it.bytes == 9), "{why:?}");
+    let why = "the peer closed the connection after 9 bytes of an incomplete message";
+    assert_eq!(service.closed().1, why);
     service.assert_serves_others();
 }
 
@@ -241,7 +239,7 @@ fn half_closed_peer_is_still_answered() {
     peer.shutdown(Shutdown::Write).unwrap();
     assert_eq!(answer(&mut peer), long);
     assert_eq!(read_to_close(&mut peer), 0);
-    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
 }
 
 #[test]
@@ -252,7 +250,8 @@ fn reset_in_mid_message_is_reported() {
     peer.write_all(&framed(b"second")[..6]).unwrap();
     rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
     drop(peer);
-    assert_eq!(service.closed(), (1, CloseReason::Reset(rustix::io::Errno::CONNRESET)));
+    let reset = CloseReason::Reset(rustix::io::Errno::CONNRESET.into());
+    assert_eq!(service.closed(), (1, reset.to_string()));
     service.assert_serves_others();
 }
 
@@ -263,7 +262,7 @@ fn panicking_handler_closes_only_its_connection() {
     let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"panic")).unwrap();
     assert!(matches!(service.next(), Event::Panicked(message) if message == "requested panic"));
-    assert_eq!(service.closed(), (1, CloseReason::Panicked));
+    assert_eq!(service.closed(), (1, CloseReason::Panicked.to_string()));
     assert_eq!(read_to_close(&mut peer), 0);
     ask(&mut other, b"still there");
 }
@@ -309,7 +308,7 @@ fn trickled_message_times_out() {
         }
         std::thread::sleep(Duration::from_millis(30));
     }
-    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimeoutError::Message)));
+    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimeoutError::Message).to_string()));
 }
 
 #[test]
@@ -336,7 +335,7 @@ fn idle_connection_is_closed_after_idle_timeout() {
     let (mut peer, _) = service.connect();
     ask(&mut peer, b"first");
     assert_eq!(read_to_close(&mut peer), 0);
-    assert_eq!(service.closed(), (1, CloseReason::Idle));
+    assert_eq!(service.closed(), (1, CloseReason::Idle.to_string()));
 }
 
 #[test]
@@ -350,8 +349,7 @@ fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
     // Until all buffers are full and the server closes the connection.
     while peer.write_all(&message).is_ok() {}
     assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::High)));
-    let (_, why) = service.closed();
-    assert_eq!(why, CloseReason::TimedOut(TimeoutError::Write));
+    assert_eq!(service.closed().1, CloseReason::TimedOut(TimeoutError::Write).to_string());
     service.assert_serves_others();
 }
 
@@ -393,10 +391,7 @@ fn flooding_beyond_queued_bytes_max_closes_the_connection() {
     let (mut peer, handle) = service.connect();
     peer.write_all(&framed(b"flood")).unwrap();
     let (_, why) = service.closed();
-    assert!(
-        matches!(why, CloseReason::SlowReader(it) if it.queued_bytes_max == 1 << 18),
-        "{why:?}"
-    );
+    assert!(why.contains("would exceed queued_bytes_max=262144"), "{why}");
     // A handle of a closed connection has no effect.
     handle.write(b"too late".to_vec()).unwrap();
     service.assert_serves_others();
@@ -413,7 +408,7 @@ fn close_sends_queued_bytes_first() {
     assert_eq!(answer(&mut peer), long);
     assert_eq!(read_to_close(&mut peer), 0);
     drop(peer);
-    assert_eq!(service.closed(), (2, CloseReason::Local));
+    assert_eq!(service.closed(), (2, CloseReason::Local.to_string()));
 }
 
 #[test]
@@ -438,7 +433,7 @@ fn handle_controls_connection_from_another_thread() {
     handle.close().unwrap();
     assert_eq!(read_to_close(&mut peer), 0);
     drop(peer);
-    assert_eq!(service.closed(), (1, CloseReason::Local));
+    assert_eq!(service.closed(), (1, CloseReason::Local.to_string()));
 }
 
 #[test]
@@ -479,8 +474,8 @@ fn refused_connect_is_reported() {
     let service = serve(Config::default());
     let (_socket, address) = refusing_socket();
     service.net.connect(address, 7).unwrap();
-    let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED);
-    assert_eq!(service.closed(), (7, refused));
+    let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED.into());
+    assert_eq!(service.closed(), (7, refused.to_string()));
 }
 
 #[test]
@@ -542,7 +537,7 @@ impl Handler for ClosesAtOnce {
         data: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Event::Closed(data, why.clone()));
+        let _ = self.0.send(Event::Closed(data, why.to_string()));
     }
 
     fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixCodec, u64>) {
@@ -564,7 +559,7 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
     let _net = NetBuilder::new().config(config).start(codec, make).unwrap();
     for _ in 0..3 {
         match events.recv_timeout(TIMEOUT).unwrap() {
-            Event::Closed(7, CloseReason::Local) => {}
+            Event::Closed(7, why) => assert_eq!(why, CloseReason::Local.to_string()),
             other => panic!("expected Event::Closed, got {other:?}"),
         }
     }
@@ -580,7 +575,7 @@ fn turned_away_peer_is_closed_at_once() {
     assert_eq!(read_to_close(&mut second), 0);
     ask(&mut first, b"still served");
     drop(first);
-    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
     service.assert_serves_others();
 }
 
@@ -592,7 +587,7 @@ fn connections_beyond_per_address_limit_are_closed() {
     second.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(read_to_close(&mut second), 0);
     drop(first);
-    assert_eq!(service.closed(), (0, CloseReason::Peer));
+    assert_eq!(service.closed(), (0, CloseReason::Peer.to_string()));
     service.assert_serves_others();
 }
 
@@ -816,9 +811,9 @@ fn end_or_reset_of_suspended_peer_is_detected() {
         drop(peer);
         let expected = match is_reset {
             false => CloseReason::Peer,
-            true => CloseReason::Reset(rustix::io::Errno::CONNRESET),
+            true => CloseReason::Reset(rustix::io::Errno::CONNRESET.into()),
         };
-        assert_eq!(service.closed(), (0, expected));
+        assert_eq!(service.closed(), (0, expected.to_string()));
     }
 }
 
@@ -835,5 +830,5 @@ fn resumed_connection_answers_messages_sent_before_shutdown() {
     handle.resume().unwrap();
     assert_eq!(answer(&mut peer), b"last words");
     assert_eq!(read_to_close(&mut peer), 0);
-    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
 }
