@@ -114,15 +114,13 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
             handles_max.saturating_mul(args.threads) + 64
         ));
     }
-    let config = Config {
+    let config = Config::default()
         // At most 2^24.
-        connections_max: handles_max as u32,
-        when_full: FullConnectionsPolicy::Reject,
-        read_bytes: args.read_bytes(),
-        queued_bytes_max: QUEUED_BYTES_MAX,
-        spin_ns_max: args.spin.unwrap_or(0),
-        ..Config::default()
-    };
+        .connections_max(handles_max as u32)
+        .when_full(FullConnectionsPolicy::Reject)
+        .read_bytes(args.read_bytes())
+        .queued_bytes_max(QUEUED_BYTES_MAX)
+        .spin_max(Duration::from_nanos(args.spin.unwrap_or(0).into()));
     let codec = LengthPrefixCodec::new(LETTERS_MAX).with_header(UNCOUNTED_HEADER_BYTES);
     let is_shared = args.reuse_port || args.part.is_some();
     let accept_policy = if is_shared { AcceptPolicy::ReusePort } else { AcceptPolicy::RoundRobin };

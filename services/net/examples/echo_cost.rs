@@ -91,7 +91,7 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
     if with_tls {
         listen = listen.with_tls(&server);
     }
-    let config = Config { housekeep_ms: 10, ..Config::default() };
+    let config = Config::default().housekeep_interval(Duration::from_millis(10));
     let codec = LengthPrefixCodec::new(1 << 16);
     let net = NetBuilder::new()
         .listen(listen)

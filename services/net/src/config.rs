@@ -3,6 +3,7 @@
 use crate::ConfigError;
 use crate::engine::ConnectionLimits;
 use handover_base::range;
+use std::time::Duration;
 
 /// Policy for new connections while the thread is full or the process is out of descriptors. They
 /// wait, or they are rejected.
@@ -20,15 +21,16 @@ pub enum FullConnectionsPolicy {
 ///
 /// ```
 /// use handover_net::Config;
-/// let config = Config { read_bytes: 16_384, ..Config::default() };
+/// let config = Config::default().read_bytes(16_384);
 /// config.validate()?;
 /// assert_eq!(
-///     Config { read_bytes: 1, ..config }.validate().unwrap_err().to_string(),
+///     config.read_bytes(1).validate().unwrap_err().to_string(),
 ///     "read_bytes=1: must lie in 512..=16777216",
 /// );
 /// # Ok::<(), handover_net::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Maximum number of open connections of a thread. Default 1,048,576. Memory grows with the greatest number of
     /// connections that were open at once.
@@ -51,35 +53,34 @@ pub struct Config {
     /// Low-water mark of the send queue, in bytes: once the queue has drained to it, reading
     /// resumes. Default 16,384.
     pub low_water_bytes: u32,
-    /// Time without a byte from the peer, in ms, after which the connection is closed. 0, the
-    /// default, is no limit. The close may be late by an eighth of this time.
-    pub idle_timeout_ms: u32,
-    /// Time, in ms, without a byte from a peer after which the kernel sends keepalive probes. It is
-    /// rounded up to whole seconds; 0 sends none. There are four probes, a quarter of this time
-    /// apart; without an answer the connection is reset, so that a vanished peer is noticed after
-    /// twice this time. The cost is one packet each way per idle connection in this time. While
-    /// sent bytes are not acknowledged, the kernel retransmits them instead of probing, for a
-    /// quarter of an hour. Default 120,000.
-    pub keepalive_ms: u32,
-    /// Maximum time, in ms, from the first byte of a message to its last. 0 is no limit. Default
-    /// 10,000.
-    pub message_timeout_ms: u32,
-    /// Maximum time, in ms, for which sending may stall because the peer does not read. 0 is no
-    /// limit. Default 30,000.
-    pub write_timeout_ms: u32,
-    /// Maximum time to establish an outgoing connection, in ms; 0 waits until the kernel gives up. Default 10,000.
-    pub connect_timeout_ms: u32,
-    /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
-    pub handshake_timeout_ms: u32,
-    /// Maximum time, in ms, that a locally closed connection waits for the peer to close it. The
-    /// wait begins again when the peer acknowledges further bytes. Without this wait the peer would
-    /// lose bytes that it has not read. Default 2,000.
-    pub linger_ms: u32,
-    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, never calls it.
-    pub housekeep_ms: u32,
-    /// Maximum time, in ns, for which a thread spins before it sleeps; 0, the default, never spins. It spins while
+    /// Time without a byte from the peer after which the connection is closed. Zero, the default, is
+    /// no limit. The close may be late by an eighth of this time.
+    pub idle_timeout: Duration,
+    /// Time without a byte from a peer after which the kernel sends keepalive probes. It is rounded
+    /// up to whole seconds; zero sends none. There are four probes, a quarter of this time apart;
+    /// without an answer the connection is reset, so that a vanished peer is noticed after twice
+    /// this time. The cost is one packet each way per idle connection in this time. While sent
+    /// bytes are not acknowledged, the kernel retransmits them instead of probing, for a quarter of
+    /// an hour. Default 120 s.
+    pub keepalive: Duration,
+    /// Maximum time from the first byte of a message to its last. Zero is no limit. Default 10 s.
+    pub message_timeout: Duration,
+    /// Maximum time for which sending may stall because the peer does not read. Zero is no limit.
+    /// Default 30 s.
+    pub write_timeout: Duration,
+    /// Maximum time to establish an outgoing connection; zero waits until the kernel gives up. Default 10 s.
+    pub connect_timeout: Duration,
+    /// Maximum duration of the TLS handshake; zero is no limit. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// Maximum time that a locally closed connection waits for the peer to close it. The wait begins
+    /// again when the peer acknowledges further bytes. Without this wait the peer would lose bytes
+    /// that it has not read. Default 2 s.
+    pub linger: Duration,
+    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep); zero, the default, never calls it.
+    pub housekeep_interval: Duration,
+    /// Maximum time for which a thread spins before it sleeps; zero, the default, never spins. It spins while
     /// recent spins have found work. Use it for threads with a CPU of their own.
-    pub spin_ns_max: u32,
+    pub spin_max: Duration,
     /// Maximum number of queued commands from other threads to a thread. Default 1,024.
     pub commands_max: u32,
     /// Maximum number of bytes in all queued write commands to a thread. A single command may be
@@ -91,6 +92,29 @@ pub struct Config {
     pub accepts_max: u32,
 }
 
+handover_base::setters!(Config {
+    connections_max: u32,
+    connections_per_address_max: u32,
+    when_full: FullConnectionsPolicy,
+    read_bytes: u32,
+    queued_bytes_max: u32,
+    high_water_bytes: u32,
+    low_water_bytes: u32,
+    idle_timeout: Duration,
+    keepalive: Duration,
+    message_timeout: Duration,
+    write_timeout: Duration,
+    connect_timeout: Duration,
+    handshake_timeout: Duration,
+    linger: Duration,
+    housekeep_interval: Duration,
+    spin_max: Duration,
+    commands_max: u32,
+    commands_bytes_max: u32,
+    ready_max: u32,
+    accepts_max: u32,
+});
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -101,15 +125,15 @@ impl Default for Config {
             queued_bytes_max: 1 << 20,
             high_water_bytes: 1 << 16,
             low_water_bytes: 1 << 14,
-            idle_timeout_ms: 0,
-            keepalive_ms: 120_000,
-            message_timeout_ms: 10_000,
-            write_timeout_ms: 30_000,
-            connect_timeout_ms: 10_000,
-            handshake_timeout_ms: 10_000,
-            linger_ms: 2_000,
-            housekeep_ms: 0,
-            spin_ns_max: 0,
+            idle_timeout: Duration::ZERO,
+            keepalive: Duration::from_millis(120_000),
+            message_timeout: Duration::from_millis(10_000),
+            write_timeout: Duration::from_millis(30_000),
+            connect_timeout: Duration::from_millis(10_000),
+            handshake_timeout: Duration::from_millis(10_000),
+            linger: Duration::from_millis(2_000),
+            housekeep_interval: Duration::ZERO,
+            spin_max: Duration::ZERO,
             commands_max: 1_024,
             commands_bytes_max: 1 << 24,
             ready_max: 256,
@@ -118,10 +142,12 @@ impl Default for Config {
     }
 }
 
-/// Greatest valid value of a timeout, in ms: one day.
-const TIMEOUT_MS_LIMIT: u32 = 86_400_000;
-/// Greatest valid value of `keepalive_ms`: 32,767 s, the kernel's limit.
-const KEEPALIVE_MS_LIMIT: u32 = 32_767_000;
+/// Greatest valid value of a timeout: one day.
+const TIMEOUT_LIMIT: Duration = Duration::from_secs(86_400);
+/// Greatest valid value of `keepalive`: the kernel's limit.
+const KEEPALIVE_LIMIT: Duration = Duration::from_secs(32_767);
+/// Greatest valid value of `spin_max`.
+const SPIN_LIMIT: Duration = Duration::from_millis(1);
 
 impl Config {
     /// Checks that every field is within its range.
@@ -134,15 +160,16 @@ impl Config {
         range::check("queued_bytes_max", self.queued_bytes_max, 1, u32::MAX)?;
         range::check("high_water_bytes", self.high_water_bytes, 1, self.queued_bytes_max)?;
         range::check("low_water_bytes", self.low_water_bytes, 0, self.high_water_bytes)?;
-        range::check("idle_timeout_ms", self.idle_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        range::check("keepalive_ms", self.keepalive_ms, 0, KEEPALIVE_MS_LIMIT)?;
-        range::check("message_timeout_ms", self.message_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        range::check("write_timeout_ms", self.write_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        range::check("connect_timeout_ms", self.connect_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        range::check("handshake_timeout_ms", self.handshake_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        range::check("linger_ms", self.linger_ms, 1, TIMEOUT_MS_LIMIT)?;
-        range::check("housekeep_ms", self.housekeep_ms, 0, TIMEOUT_MS_LIMIT)?;
-        range::check("spin_ns_max", self.spin_ns_max, 0, 1_000_000)?;
+        let zero = Duration::ZERO;
+        range::check("idle_timeout", self.idle_timeout, zero, TIMEOUT_LIMIT)?;
+        range::check("keepalive", self.keepalive, zero, KEEPALIVE_LIMIT)?;
+        range::check("message_timeout", self.message_timeout, zero, TIMEOUT_LIMIT)?;
+        range::check("write_timeout", self.write_timeout, zero, TIMEOUT_LIMIT)?;
+        range::check("connect_timeout", self.connect_timeout, zero, TIMEOUT_LIMIT)?;
+        range::check("handshake_timeout", self.handshake_timeout, zero, TIMEOUT_LIMIT)?;
+        range::check("linger", self.linger, Duration::from_millis(1), TIMEOUT_LIMIT)?;
+        range::check("housekeep_interval", self.housekeep_interval, zero, TIMEOUT_LIMIT)?;
+        range::check("spin_max", self.spin_max, zero, SPIN_LIMIT)?;
         range::check("commands_max", self.commands_max, 1, 1 << 24)?;
         range::check("commands_bytes_max", self.commands_bytes_max, 1, u32::MAX)?;
         range::check("ready_max", self.ready_max, 1, 1_024)?;
@@ -156,13 +183,14 @@ impl Config {
             queued_bytes_max: self.queued_bytes_max as usize,
             high_bytes: self.high_water_bytes as usize,
             low_bytes: self.low_water_bytes as usize,
-            message_timeout_ns: ms_to_ns(self.message_timeout_ms),
-            write_timeout_ns: ms_to_ns(self.write_timeout_ms),
-            handshake_timeout_ns: ms_to_ns(self.handshake_timeout_ms),
+            message_timeout_ns: to_ns(self.message_timeout),
+            write_timeout_ns: to_ns(self.write_timeout),
+            handshake_timeout_ns: to_ns(self.handshake_timeout),
         }
     }
 }
 
-pub(crate) fn ms_to_ns(ms: u32) -> u64 {
-    u64::from(ms) * 1_000_000
+/// Converts a duration to ns; one of more than 584 years becomes `u64::MAX`.
+pub(crate) fn to_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

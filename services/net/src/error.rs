@@ -5,7 +5,7 @@ use crate::engine::{
     TruncatedMessageError,
 };
 use crate::tls::{SetupError, TlsError};
-use rustix::io::Errno;
+use std::io;
 
 /// Error of validating a [`Config`](crate::Config).
 pub type ConfigError = handover_base::range::OutOfRange;
@@ -17,13 +17,14 @@ pub enum NetError {
     /// A field of the configuration is outside its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A system call failed; contains its name and error number.
-    #[error("the system call {call} failed: {errno}")]
+    /// A system call failed; contains its name and error.
+    #[error("the system call {call} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error of the system call.
+        #[source]
+        source: io::Error,
     },
     /// The queue of commands could not be allocated.
     #[error("cannot allocate the command queue: {0}; lower commands_max")]
@@ -33,7 +34,7 @@ pub enum NetError {
     Wake(#[from] handover_notify::PairError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
+    Thread(#[source] io::Error),
     /// The thread has its maximum number of open connections.
     #[error("cannot open a connection: {connections_max} are open; raise connections_max")]
     Full {
@@ -98,7 +99,7 @@ pub enum CommandError {
 }
 
 /// Reason why a connection was closed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The peer closed the connection between messages, and all bytes queued for it were sent.
@@ -118,10 +119,10 @@ pub enum CloseReason {
     InvalidMessage(#[from] CodecError),
     /// The kernel reported an error of the connection, usually ECONNRESET or EPIPE.
     #[error("the connection failed: {0}")]
-    Reset(Errno),
+    Reset(#[source] io::Error),
     /// The connection could not be established.
     #[error("cannot connect: {0}")]
-    ConnectFailed(Errno),
+    ConnectFailed(#[source] io::Error),
     /// The peer does not read fast enough: the connection's send queue would exceed its limit.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
@@ -131,20 +132,20 @@ pub enum CloseReason {
     /// TLS failed, in the handshake or in a record.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The peer sent no byte for `idle_timeout_ms`.
-    #[error("the peer sent nothing for idle_timeout_ms")]
+    /// The peer sent no byte for `idle_timeout`.
+    #[error("the peer sent nothing for idle_timeout")]
     Idle,
     /// The handler panicked when it was called for the connection.
     #[error("the connection was closed because its handler panicked")]
     Panicked,
 }
 
-/// Name of a failed system call, and its error number.
-pub(crate) type FailedSystemCall = (&'static str, Errno);
+/// Name of a failed system call, and its error.
+pub(crate) type FailedSystemCall<E = io::Error> = (&'static str, E);
 
-impl From<FailedSystemCall> for NetError {
-    fn from((call, errno): FailedSystemCall) -> Self {
-        Self::SystemCall { call, errno }
+impl<E: Into<io::Error>> From<FailedSystemCall<E>> for NetError {
+    fn from((call, error): FailedSystemCall<E>) -> Self {
+        Self::SystemCall { call, source: error.into() }
     }
 }
 

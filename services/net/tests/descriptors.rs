@@ -44,7 +44,7 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
     let few = Rlimit { current: Some(64), maximum: before.maximum };
     setrlimit(Resource::Nofile, few).unwrap();
     for when_full in [FullConnectionsPolicy::Wait, FullConnectionsPolicy::Reject] {
-        let config = Config { when_full, ..Config::default() };
+        let config = Config::default().when_full(when_full);
         let here: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let net =
             NetBuilder::new().listen(here).config(config).start(BytesCodec, |_| Echo).unwrap();

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Time limit, at least ten times as long as any step takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Handshake timeout of the server of silent connections, in ms.
-const HANDSHAKE_MS: u32 = 1_000;
+/// Handshake timeout of the server of silent connections.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -79,12 +79,12 @@ fn serve(what: &str) {
         listen =
             listen.with_tls(&TlsServerConfig::new(&identity, ServerOptions::default()).unwrap());
     }
-    let handshake_timeout_ms = match what {
-        "silent" => HANDSHAKE_MS,
+    let handshake_timeout = match what {
+        "silent" => HANDSHAKE_TIMEOUT,
         // A client that loses its CPU during a handshake must not time out in the other tests.
-        _ => TIMEOUT.as_millis() as u32,
+        _ => TIMEOUT,
     };
-    let config = Config { handshake_timeout_ms, ..Config::default() };
+    let config = Config::default().handshake_timeout(handshake_timeout);
     let codec = LengthPrefixCodec::new(1 << 16);
     let net = NetBuilder::new()
         .threads(2)

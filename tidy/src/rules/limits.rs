@@ -15,11 +15,11 @@ const TABLES: &[(&str, &str)] = &[
     ("| limit of net |", "services/net/src/config.rs"),
 ];
 
-/// Name endings of configuration fields that are limits.
-const LIMIT_ENDINGS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
+/// Name endings of configuration fields that are limits; durations are limits, too.
+const LIMIT_ENDINGS: &[&str] = &["_max", "_bytes", "_count"];
 
-/// Configuration fields with one of [`LIMIT_ENDINGS`] that do not limit a peer's actions.
-const NOT_LIMITS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
+/// Configuration fields with one of [`LIMIT_ENDINGS`], or durations, that do not limit a peer's actions.
+const NOT_LIMITS: &[&str] = &["housekeep_interval", "ready_max", "spin_max"];
 
 /// Finds limits whose default is missing or wrong in the tables of docs/SECURITY.md.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -53,15 +53,20 @@ fn limits(code: &str) -> Vec<(&str, String)> {
     let fields = defaults.take_while(|line| *line != "}").filter_map(|line| {
         let (name, value) = line.trim().strip_suffix(',')?.split_once(": ")?;
         let is_limit =
-            LIMIT_ENDINGS.iter().any(|end| name.ends_with(end)) && !NOT_LIMITS.contains(&name);
-        is_limit.then_some((name, with_commas(parse_number(value)?)))
+            value.starts_with("Duration::") || LIMIT_ENDINGS.iter().any(|end| name.ends_with(end));
+        (is_limit && !NOT_LIMITS.contains(&name))
+            .then_some((name, with_commas(parse_number(value)?)))
     });
     fields.collect()
 }
 
-/// Parses an integer or a shift, such as `65_536` or `1 << 16`. Returns `None` for other text.
+/// Parses an integer or a shift, such as `65_536` or `1 << 16`, or a duration in ms. Returns `None` for other text.
 fn parse_number(text: &str) -> Option<u64> {
     let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
+    if text == "Duration::ZERO" {
+        return Some(0);
+    }
+    let text = text.trim_start_matches("Duration::from_millis(").trim_end_matches(')');
     match text.split_once(" << ") {
         Some((value, places)) => integer(value)?.checked_shl(places.parse().ok()?),
         None => integer(text),
@@ -89,10 +94,15 @@ mod tests {
     fn limits_are_read_with_their_defaults() {
         let code = "const X_MAX: u32 = 1;\nimpl Default for Config {\n    fn default() -> Self {\n        \
                     Self {\n            peers_max: 4096,\n            read_bytes: 1 << 20,\n            \
-                    spin_ns_max: 5,\n            bulk_maps: true,\n            pool_threads: 2,\n            \
-                    linger_ms: 2_000,\n        }\n    }\n}\nimpl X { last_max: 3,\n}\n";
-        let expected =
-            [("peers_max", "4,096"), ("read_bytes", "1,048,576"), ("linger_ms", "2,000")];
+                    spin_max: 5,\n            bulk_maps: true,\n            pool_threads: 2,\n            \
+                    linger: Duration::from_millis(2_000),\n            idle: Duration::ZERO,\n        }\n    \
+                    }\n}\nimpl X { last_max: 3,\n}\n";
+        let expected = [
+            ("peers_max", "4,096"),
+            ("read_bytes", "1,048,576"),
+            ("linger", "2,000"),
+            ("idle", "0"),
+        ];
         assert_eq!(limits(code), expected.map(|(name, value)| (name, value.to_string())));
     }
 

@@ -305,7 +305,7 @@ planted! {
         |tree| add_limits(tree, "| `read_bytes` | 65,536 bytes | - |\n");
     a_limit_with_another_default_is_found:
         "limits" at "docs/SECURITY.md:6",
-        |tree| add_limits(tree, "| `read_bytes` | 65,536 bytes | - |\n| `linger_ms` | 20,000 ms | - |\n");
+        |tree| add_limits(tree, "| `read_bytes` | 65,536 bytes | - |\n| `linger` | 20,000 ms | - |\n");
 
     summary_that_begins_with_a_question_word_is_found:
         "summaries" at "lab/suite/src/lock.rs:2",
@@ -323,7 +323,7 @@ planted! {
 
 /// Adds a service with two limits, and the page with these rows about them.
 fn add_limits(tree: &mut Tree, rows: &str) {
-    let code = "impl Default for Config {\n    read_bytes: 1 << 16,\n    linger_ms: 2_000,\n}\n";
+    let code = "impl Default for Config {\n    read_bytes: 1 << 16,\n    linger: Duration::from_millis(2_000),\n}\n";
     tree.insert("services/net/src/config.rs", code);
     let page = format!("# Security\n\n| limit of net | default | - |\n|---|---|---|\n{rows}");
     tree.insert("docs/SECURITY.md", &page);

@@ -80,7 +80,7 @@ impl Handler for EchoHandler {
 
 impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
     fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
+        let config = Config::default().spin_max(Duration::from_nanos(SPIN_NS.into()));
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = EchoHandler { echoed_count: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;

@@ -23,7 +23,7 @@ pub(super) fn generate_identity() -> Result<Identity, Fault> {
 }
 
 fn new_client_config(record_per_message: bool) -> Result<tls::TlsClientConfig, Fault> {
-    let options = ClientOptions { record_per_message, ..ClientOptions::default() };
+    let options = ClientOptions::default().record_per_message(record_per_message);
     tls::TlsClientConfig::new(ServerVerification::Nothing, options).map_err(Fault::from_error)
 }
 
@@ -31,7 +31,7 @@ fn new_server_config(
     identity: &Identity,
     record_per_message: bool,
 ) -> Result<tls::TlsServerConfig, Fault> {
-    let options = ServerOptions { record_per_message, ..ServerOptions::default() };
+    let options = ServerOptions::default().record_per_message(record_per_message);
     tls::TlsServerConfig::new(identity, options).map_err(Fault::from_error)
 }
 

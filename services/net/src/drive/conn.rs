@@ -82,7 +82,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     }
 
     /// Closes the connection once all queued bytes are sent. It then waits until the peer has
-    /// closed its end or `linger_ms` have passed. The handler gets no further message from the
+    /// closed its end or `linger` has passed. The handler gets no further message from the
     /// connection.
     pub fn close(&mut self) {
         let key = self.key;

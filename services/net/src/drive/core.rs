@@ -5,7 +5,6 @@ use super::inbox::Inbox;
 use super::poll::{EventSource, Poll};
 use super::slab::{ConnFlags, ConnKey, ConnSlot};
 use super::socket;
-use crate::config::ms_to_ns;
 use crate::engine::{
     Codec, ConnectionLimits, PerIpLimiter, Permit, ProtocolState, ReplyBuffer, SendQueueOverflow,
     TlsState, WaterMarkCrossing,
@@ -55,6 +54,10 @@ pub(crate) struct ReactorState<D> {
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) config: Config,
     pub(crate) limits: ConnectionLimits,
+    /// Maximum time to establish an outgoing connection, in ns; 0 is no limit.
+    pub(crate) connect_timeout_ns: u64,
+    /// Maximum time that a closed connection waits for the peer to close it, in ns.
+    pub(crate) linger_ns: u64,
     pub(crate) limiter: PerIpLimiter,
     pub(crate) stats: Stats,
     /// Time in ns at the start of this iteration of the event loop.
@@ -121,6 +124,11 @@ impl<D> ReactorState<D> {
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
+    }
+
+    /// Returns the time in ns since `active_ms`, a time that [`now_ms`](Self::now_ms) returned.
+    pub(crate) fn since_ns(&self, active_ms: u32) -> u64 {
+        u64::from(self.now_ms().wrapping_sub(active_ms)) * 1_000_000
     }
 
     /// Prepares `call` for a handler call for the connection `key`.
@@ -434,15 +442,14 @@ impl<D> ReactorState<D> {
 
     /// Returns the time in ns at which the connection times out; `None` if it has no deadline.
     pub(crate) fn deadline_ns(&self, slot: &ConnSlot<D>) -> Option<u64> {
-        let phase_ms = if slot.flags.intersects(ConnFlags::CONNECTING) {
-            Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)
+        let phase_ns = if slot.flags.intersects(ConnFlags::CONNECTING) {
+            Some(self.connect_timeout_ns).filter(|&ns| ns > 0)
         } else if slot.flags.intersects(ConnFlags::LINGERING) {
-            Some(self.config.linger_ms)
+            Some(self.linger_ns)
         } else {
             return slot.protocol.deadline_ns(&self.limits_with_flags(slot.flags));
         };
-        let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
-        phase_ms.map(|ms| self.now_ns + ms_to_ns(ms.saturating_sub(since_ms)))
+        phase_ns.map(|ns| self.now_ns + ns.saturating_sub(self.since_ns(slot.active_ms)))
     }
 
     /// Starts or moves the timer of a connection that has a deadline. If the connection has none, its timer is left

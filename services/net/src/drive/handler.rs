@@ -62,7 +62,7 @@ pub trait Handler: Send + 'static {
         let _ = message;
     }
 
-    /// Called periodically, every `housekeep_ms`.
+    /// Called periodically, every `housekeep_interval`.
     fn housekeep(&mut self, connections: &mut Connections<'_, Self::Codec, Self::Data>) {
         let _ = connections;
     }

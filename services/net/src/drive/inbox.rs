@@ -2,6 +2,7 @@
 
 use super::endpoint::ConnectOptions;
 use super::slab::ConnKey;
+use crate::config::to_ns;
 use crate::reservations::Reservations;
 use crate::stats::PublishedStats;
 use crate::tls::TlsServerConfig;
@@ -119,9 +120,9 @@ impl<D> Inbox<D> {
         self.wake.notify();
     }
 
-    pub(crate) fn request_stop(&self, grace_ns: u64) {
+    pub(crate) fn request_stop(&self, grace: Duration) {
         // Release: pairs with the Acquire in stop_grace_ns(); the notification wakes the thread.
-        self.stop_grace_ns.store(grace_ns.min(NOT_STOPPING - 1), Ordering::Release);
+        self.stop_grace_ns.store(to_ns(grace).min(NOT_STOPPING - 1), Ordering::Release);
         self.wake.notify();
     }
 
@@ -223,7 +224,7 @@ impl<D> Stopper<D> {
     /// waits up to `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`,
     /// one second at most.
     pub fn stop(&self, grace: Duration) {
-        self.inbox.request_stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
+        self.inbox.request_stop(grace);
     }
 
     /// Returns the counters that the thread published last. It does so when it runs out of work, and every millisecond

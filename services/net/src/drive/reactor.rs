@@ -11,7 +11,7 @@ use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
 use super::slab::{ConnFlags, ConnKey};
 use super::socket;
-use crate::config::ms_to_ns;
+use crate::config::to_ns;
 use crate::engine::{PerIpLimiter, Permit, ProtocolState, SpinPolicy, TlsState};
 use crate::error::FailedSystemCall;
 use crate::tls::TlsServerConfig;
@@ -81,6 +81,10 @@ pub struct Reactor<H: Handler> {
     /// Receiver that other threads wake after pushing a command.
     wake: adaptive_fd::Receiver,
     spin: SpinPolicy,
+    /// Maximum time without a byte from a peer, in ns; 0 is no limit.
+    idle_timeout_ns: u64,
+    /// Interval of calls of [`Handler::housekeep`], in ns; 0 disables them.
+    housekeep_ns: u64,
     /// Index of the slot that the latest search for idle connections looked at last.
     swept_index: u32,
     is_accept_retry_scheduled: bool,
@@ -119,6 +123,8 @@ impl<H: Handler> Reactor<H> {
                 inbox: Arc::new(inbox),
                 config,
                 limits: config.connection_limits(),
+                connect_timeout_ns: to_ns(config.connect_timeout),
+                linger_ns: to_ns(config.linger),
                 limiter: PerIpLimiter::new(config.connections_per_address_max),
                 stats: Stats::default(),
                 now_ns,
@@ -134,14 +140,16 @@ impl<H: Handler> Reactor<H> {
             reserve_fd: None,
             commands,
             wake,
-            spin: SpinPolicy::new(config.spin_ns_max.into()),
+            spin: SpinPolicy::new(to_ns(config.spin_max)),
+            idle_timeout_ns: to_ns(config.idle_timeout),
+            housekeep_ns: to_ns(config.housekeep_interval),
             swept_index: 0,
             is_accept_retry_scheduled: false,
             published_ns: now_ns,
         };
         reactor.open_reserve_fd();
         reactor.start_timer(reactor.sweep_ns(), TimerPurpose::Sweep);
-        reactor.start_timer(ms_to_ns(config.housekeep_ms), TimerPurpose::Housekeep);
+        reactor.start_timer(reactor.housekeep_ns, TimerPurpose::Housekeep);
         Ok(reactor)
     }
 
@@ -171,8 +179,7 @@ impl<H: Handler> Reactor<H> {
         fd: OwnedFd,
         tls: Option<&TlsServerConfig>,
     ) -> Result<ConnKey, NetError> {
-        rustix::io::ioctl_fionbio(&fd, true)
-            .map_err(|errno| NetError::SystemCall { call: "ioctl", errno })?;
+        rustix::io::ioctl_fionbio(&fd, true).map_err(|errno| ("ioctl", errno))?;
         let peer = socket::peer_address(fd.as_fd()).ok();
         self.add_accepted(fd, peer, tls)
     }
@@ -356,7 +363,7 @@ impl<H: Handler> Reactor<H> {
                 Command::ResumeAccepting => self.resume_accepting(),
                 Command::Connect(options, data) => {
                     if let Err((error, data)) = self.core.connect(&options, data) {
-                        self.report_failed_connect(&error, data);
+                        self.report_failed_connect(error, data);
                     }
                 }
             }
@@ -364,11 +371,11 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Reports to the handler that a connection requested by another thread could not be started.
-    fn report_failed_connect(&mut self, error: &NetError, data: H::Data) {
+    fn report_failed_connect(&mut self, error: NetError, data: H::Data) {
         let why = match error {
-            NetError::SystemCall { errno, .. } => CloseReason::ConnectFailed(*errno),
+            NetError::SystemCall { source, .. } => CloseReason::ConnectFailed(source),
             NetError::Stopping => CloseReason::Stopped,
-            _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE),
+            _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE.into()),
         };
         let key = ConnKey { index: u32::MAX, generation: 0 };
         self.call_without_connection(|handler, connections| {
@@ -391,10 +398,7 @@ impl<H: Handler> Reactor<H> {
                     self.call_without_connection(|handler, connections| {
                         handler.housekeep(connections)
                     });
-                    self.start_timer(
-                        ms_to_ns(self.core.config.housekeep_ms),
-                        TimerPurpose::Housekeep,
-                    );
+                    self.start_timer(self.housekeep_ns, TimerPurpose::Housekeep);
                 }
                 TimerPurpose::RetryAccept => {
                     self.is_accept_retry_scheduled = false;
@@ -437,7 +441,7 @@ impl<H: Handler> Reactor<H> {
             self.close(key, &self.local_close_reason());
         } else if flags.intersects(ConnFlags::CONNECTING) && is_over {
             core.stats.timed_out_count += 1;
-            self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT));
+            self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT.into()));
         } else if let Some(what) = exceeded {
             core.stats.timed_out_count += 1;
             self.close(key, &what.into());
@@ -458,14 +462,15 @@ impl<H: Handler> Reactor<H> {
     /// searched within an eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
-        let idle_ns = ms_to_ns(self.core.config.idle_timeout_ms);
-        if idle_ns == 0 { 0 } else { (idle_ns / 8 / sweeps_count).max(1_000_000) }
+        match self.idle_timeout_ns {
+            0 => 0,
+            idle_ns => (idle_ns / 8 / sweeps_count).max(1_000_000),
+        }
     }
 
     /// Closes connections that were idle for too long, among the next [`SWEEP_SLOTS_MAX`] slots.
     fn sweep_idle_connections(&mut self) {
         let slots_count = self.core.slab.slots_count();
-        let now_ms = self.core.now_ms();
         for _ in 0..slots_count.min(SWEEP_SLOTS_MAX) {
             self.swept_index =
                 if self.swept_index + 1 < slots_count { self.swept_index + 1 } else { 0 };
@@ -475,8 +480,7 @@ impl<H: Handler> Reactor<H> {
             let is_exempt = slot.flags.intersects(
                 ConnFlags::CONNECTING.union(ConnFlags::LINGERING).union(ConnFlags::SUSPENDED),
             );
-            let idle_ms = now_ms.wrapping_sub(slot.active_ms);
-            if !is_exempt && idle_ms >= self.core.config.idle_timeout_ms {
+            if !is_exempt && self.core.since_ns(slot.active_ms) >= self.idle_timeout_ns {
                 self.core.stats.timed_out_count += 1;
                 self.close(key.into(), &CloseReason::Idle);
             }

@@ -41,7 +41,7 @@ pub enum AcceptPolicy {
 /// let net = NetBuilder::new()
 ///     .threads(2)
 ///     .listen("127.0.0.1:0".parse::<std::net::SocketAddr>()?)
-///     .config(Config { connections_max: 1000, ..Config::default() })
+///     .config(Config::default().connections_max(1000))
 ///     .start(LengthPrefixCodec::new(1 << 20), |_thread| Echo)?;
 /// println!("serving at {}", net.addresses()[0]);
 /// let (stats, _handlers) = net.stop(std::time::Duration::from_secs(1))?;
@@ -196,8 +196,7 @@ impl<H: Handler> Net<H> {
     }
 
     fn request_stop(&self, grace: Duration) {
-        let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
-        self.inboxes.iter().for_each(|it| it.request_stop(grace_ns));
+        self.inboxes.iter().for_each(|it| it.request_stop(grace));
     }
 }
 

@@ -1,6 +1,7 @@
 //! System calls on sockets; none of them blocks.
 
 use crate::Config;
+use crate::config::to_ns;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{ipproto, sockopt};
@@ -67,13 +68,13 @@ const PROBES_MAX: u32 = 4;
 /// Disables Nagle's algorithm, and enables keepalive if configured. Sockets other than TCP reject
 /// these options and do not need them.
 pub(crate) fn set_socket_options(fd: BorrowedFd<'_>, config: &Config) {
-    if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive_ms == 0 {
+    if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive.is_zero() {
         return;
     }
     // The kernel counts whole seconds, at least one.
-    let silence = Duration::from_secs(u64::from(config.keepalive_ms.div_ceil(1000)));
+    let silence = Duration::from_secs(to_ns(config.keepalive).div_ceil(1_000_000_000));
     let interval = Duration::from_secs((silence.as_secs() / u64::from(PROBES_MAX)).max(1));
-    // `keepalive_ms` is limited below the kernel's bound of nine hours.
+    // `keepalive` is limited below the kernel's bound of nine hours.
     let _ = sockopt::set_tcp_keepidle(fd, silence);
     let _ = sockopt::set_tcp_keepintvl(fd, interval);
     let _ = sockopt::set_tcp_keepcnt(fd, PROBES_MAX);

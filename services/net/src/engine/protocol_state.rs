@@ -8,7 +8,9 @@ use crate::tls::TlsError;
 use std::ops::{ControlFlow, Range};
 
 /// Limits of a connection that its [`ProtocolState`] enforces.
+/// [`Config::connection_limits`](crate::Config::connection_limits) creates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionLimits {
     /// Maximum number of bytes that are queued for sending.
     pub queued_bytes_max: usize,
@@ -24,18 +26,27 @@ pub struct ConnectionLimits {
     pub handshake_timeout_ns: u64,
 }
 
+handover_base::setters!(ConnectionLimits {
+    queued_bytes_max: usize,
+    high_bytes: usize,
+    low_bytes: usize,
+    message_timeout_ns: u64,
+    write_timeout_ns: u64,
+    handshake_timeout_ns: u64,
+});
+
 /// Error of a connection that has exceeded a time limit. There are time limits for a message, for
 /// sending and for the TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
     /// The peer began a message and did not complete it in time.
-    #[error("the peer did not complete a message within message_timeout_ms")]
+    #[error("the peer did not complete a message within message_timeout")]
     Message,
     /// Bytes were queued, and the peer accepted none of them in time.
-    #[error("the peer read nothing for write_timeout_ms")]
+    #[error("the peer read nothing for write_timeout")]
     Write,
     /// The TLS handshake was not completed in time.
-    #[error("the peer did not complete the TLS handshake within handshake_timeout_ms")]
+    #[error("the peer did not complete the TLS handshake within handshake_timeout")]
     Handshake,
 }
 

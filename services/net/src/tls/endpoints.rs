@@ -27,6 +27,7 @@ pub enum ClientAuth {
 
 /// TLS options of a server, besides its certificate and key.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ServerOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated; otherwise the
     /// handshake fails with a client that offers only others.
@@ -40,6 +41,13 @@ pub struct ServerOptions {
     /// one. Default 2.
     pub tickets_count: u32,
 }
+
+handover_base::setters!(ServerOptions {
+    alpn: Vec<Vec<u8>>,
+    client_auth: ClientAuth,
+    record_per_message: bool,
+    tickets_count: u32,
+});
 
 impl Default for ServerOptions {
     fn default() -> Self {
@@ -111,6 +119,7 @@ pub enum ServerVerification {
 
 /// TLS options of a client, besides its policy for verifying servers.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated.
     pub alpn: Vec<Vec<u8>>,
@@ -122,6 +131,13 @@ pub struct ClientOptions {
     /// Default 256.
     pub sessions_max: u32,
 }
+
+handover_base::setters!(ClientOptions {
+    alpn: Vec<Vec<u8>>,
+    identity: Option<Identity>,
+    record_per_message: bool,
+    sessions_max: u32,
+});
 
 impl Default for ClientOptions {
     fn default() -> Self {

@@ -52,7 +52,7 @@ impl Handler for Turns {
 
 /// Serves peers with these numbers of messages, all of which have arrived before the first turn.
 fn turns(messages: &[usize]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
-    let config = Config { read_bytes: READ_BYTES, ..Config::default() };
+    let config = Config::default().read_bytes(READ_BYTES);
     let handler = Turns { turns: vec![], closed: 0, expected: messages.len(), stopper: None };
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let stopper = reactor.stopper();
@@ -140,7 +140,7 @@ impl Handler for Accepted {
 #[test]
 fn listener_accepts_at_most_accepts_max_per_round() {
     const ACCEPTS_MAX: u32 = 2;
-    let config = Config { accepts_max: ACCEPTS_MAX, ..Config::default() };
+    let config = Config::default().accepts_max(ACCEPTS_MAX);
     let handler = Accepted { rounds: vec![], address: None, peers: vec![], stopper: None };
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let address = reactor.listen("127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();

@@ -26,7 +26,7 @@ enum Event {
     Message(Vec<u8>),
     Crossed(WaterMarkCrossing),
     Triggered,
-    Closed(u64, CloseReason),
+    Closed(u64, String),
     Panicked(String),
     Housekept(u32),
 }
@@ -78,7 +78,7 @@ impl Handler for Echo {
         data: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Event::Closed(data, why.clone()));
+        let _ = self.0.send(Event::Closed(data, why.to_string()));
     }
 
     fn on_panic(&mut self, message: &str) {
@@ -131,7 +131,7 @@ impl Service {
         self.events.recv_timeout(TIMEOUT).expect("no handler call before the timeout")
     }
 
-    fn closed(&self) -> (u64, CloseReason) {
+    fn closed(&self) -> (u64, String) {
         loop {
             if let Event::Closed(data, why) = self.next() {
                 return (data, why);
@@ -144,7 +144,7 @@ impl Service {
         let (mut peer, _) = self.connect();
         ask(&mut peer, b"are you well?");
         drop(peer);
-        assert_eq!(self.closed(), (1, CloseReason::Peer));
+        assert_eq!(self.closed(), (1, CloseReason::Peer.to_string()));
     }
 }
 
@@ -188,7 +188,7 @@ fn oversized_length_closes_connection_after_earlier_replies() {
     assert_eq!(answer(&mut peer), b"before");
     assert_eq!(read_to_close(&mut peer), 0);
     let (data, why) = service.closed();
-    assert!(data == 1 && matches!(why, CloseReason::InvalidMessage(_)), "{why:?}");
+    assert!(data == 1 && why.contains("exceeds the codec's limit"), "{why}");
     service.assert_serves_others();
 }
 
@@ -211,11 +211,9 @@ fn garbage_closes_only_its_own_connection_with_a_reason() {
         drop(peer);
         let (_, why) = service.closed();
         assert!(
-            matches!(
-                why,
-                CloseReason::InvalidMessage(_) | CloseReason::Truncated(_) | CloseReason::Peer
-            ),
-            "{why:?} of {garbage:?}"
+            why.starts_with("the peer closed the connection")
+                || why.contains("exceeds the codec's limit"),
+            "{why} of {garbage:?}"
         );
         ask(&mut other, b"still there");
     }
@@ -227,8 +225,8 @@ fn end_of_stream_in_mid_message_is_reported_as_truncated() {
     let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"whole and half")[..9]).unwrap();
     drop(peer);
-    let (_, why) = service.closed();
-    assert!(matches!(why, CloseReason::Truncated(it) if it.bytes == 9), "{why:?}");
+    let why = "the peer closed the connection after 9 bytes of an incomplete message";
+    assert_eq!(service.closed().1, why);
     service.assert_serves_others();
 }
 
@@ -241,7 +239,7 @@ fn half_closed_peer_is_still_answered() {
     peer.shutdown(Shutdown::Write).unwrap();
     assert_eq!(answer(&mut peer), long);
     assert_eq!(read_to_close(&mut peer), 0);
-    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
 }
 
 #[test]
@@ -252,7 +250,8 @@ fn reset_in_mid_message_is_reported() {
     peer.write_all(&framed(b"second")[..6]).unwrap();
     rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
     drop(peer);
-    assert_eq!(service.closed(), (1, CloseReason::Reset(rustix::io::Errno::CONNRESET)));
+    let reset = CloseReason::Reset(rustix::io::Errno::CONNRESET.into());
+    assert_eq!(service.closed(), (1, reset.to_string()));
     service.assert_serves_others();
 }
 
@@ -263,7 +262,7 @@ fn panicking_handler_closes_only_its_connection() {
     let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"panic")).unwrap();
     assert!(matches!(service.next(), Event::Panicked(message) if message == "requested panic"));
-    assert_eq!(service.closed(), (1, CloseReason::Panicked));
+    assert_eq!(service.closed(), (1, CloseReason::Panicked.to_string()));
     assert_eq!(read_to_close(&mut peer), 0);
     ask(&mut other, b"still there");
 }
@@ -282,8 +281,8 @@ fn tcp_timer(local: SocketAddr, remote: SocketAddr) -> Option<String> {
 fn keepalive_timer_runs_unless_disabled() {
     for (config, timer) in [
         (Config::default(), "02"),
-        (Config { keepalive_ms: 1, ..Config::default() }, "02"),
-        (Config { keepalive_ms: 0, ..Config::default() }, "00"),
+        (Config::default().keepalive(Duration::from_millis(1)), "02"),
+        (Config::default().keepalive(Duration::ZERO), "00"),
     ] {
         let service = serve(config);
         let (mut peer, _) = service.connect();
@@ -300,7 +299,7 @@ fn keepalive_timer_runs_unless_disabled() {
 
 #[test]
 fn trickled_message_times_out() {
-    let service = serve(Config { message_timeout_ms: 150, ..Config::default() });
+    let service = serve(Config::default().message_timeout(Duration::from_millis(150)));
     let (mut peer, _) = service.connect();
     // The message is too long to be complete in time. A write fails once the server has closed.
     for byte in framed(&[7; 60_000]) {
@@ -309,14 +308,14 @@ fn trickled_message_times_out() {
         }
         std::thread::sleep(Duration::from_millis(30));
     }
-    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimeoutError::Message)));
+    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimeoutError::Message).to_string()));
 }
 
 #[test]
 fn suspended_connection_does_not_time_out() {
     // Long enough even if this test gets the CPU late.
-    let config = Config { message_timeout_ms: 1000, idle_timeout_ms: 1000, ..Config::default() };
-    let service = serve(config);
+    let timeout = Duration::from_secs(1);
+    let service = serve(Config::default().message_timeout(timeout).idle_timeout(timeout));
     let (mut peer, handle) = service.connect();
     let message = framed(b"in two parts");
     peer.write_all(&message[..5]).unwrap();
@@ -332,26 +331,25 @@ fn suspended_connection_does_not_time_out() {
 
 #[test]
 fn idle_connection_is_closed_after_idle_timeout() {
-    let service = serve(Config { idle_timeout_ms: 1000, ..Config::default() });
+    let service = serve(Config::default().idle_timeout(Duration::from_secs(1)));
     let (mut peer, _) = service.connect();
     ask(&mut peer, b"first");
     assert_eq!(read_to_close(&mut peer), 0);
-    assert_eq!(service.closed(), (1, CloseReason::Idle));
+    assert_eq!(service.closed(), (1, CloseReason::Idle.to_string()));
 }
 
 #[test]
 fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
     // Any queued bytes are above the mark, so that the timeout cannot pass before it is crossed.
-    let marks = Config { high_water_bytes: 1, low_water_bytes: 0, ..Config::default() };
-    let service = serve(Config { write_timeout_ms: 300, ..marks });
+    let marks = Config::default().high_water_bytes(1).low_water_bytes(0);
+    let service = serve(marks.write_timeout(Duration::from_millis(300)));
     let (mut peer, _) = service.connect();
     peer.set_write_timeout(Some(TIMEOUT)).unwrap();
     let message = framed(&[7; 60_000]);
     // Until all buffers are full and the server closes the connection.
     while peer.write_all(&message).is_ok() {}
     assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::High)));
-    let (_, why) = service.closed();
-    assert_eq!(why, CloseReason::TimedOut(TimeoutError::Write));
+    assert_eq!(service.closed().1, CloseReason::TimedOut(TimeoutError::Write).to_string());
     service.assert_serves_others();
 }
 
@@ -389,14 +387,11 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
 
 #[test]
 fn flooding_beyond_queued_bytes_max_closes_the_connection() {
-    let service = serve(Config { queued_bytes_max: 1 << 18, ..Config::default() });
+    let service = serve(Config::default().queued_bytes_max(1 << 18));
     let (mut peer, handle) = service.connect();
     peer.write_all(&framed(b"flood")).unwrap();
     let (_, why) = service.closed();
-    assert!(
-        matches!(why, CloseReason::SlowReader(it) if it.queued_bytes_max == 1 << 18),
-        "{why:?}"
-    );
+    assert!(why.contains("would exceed queued_bytes_max=262144"), "{why}");
     // A handle of a closed connection has no effect.
     handle.write(b"too late".to_vec()).unwrap();
     service.assert_serves_others();
@@ -413,7 +408,7 @@ fn close_sends_queued_bytes_first() {
     assert_eq!(answer(&mut peer), long);
     assert_eq!(read_to_close(&mut peer), 0);
     drop(peer);
-    assert_eq!(service.closed(), (2, CloseReason::Local));
+    assert_eq!(service.closed(), (2, CloseReason::Local.to_string()));
 }
 
 #[test]
@@ -438,7 +433,7 @@ fn handle_controls_connection_from_another_thread() {
     handle.close().unwrap();
     assert_eq!(read_to_close(&mut peer), 0);
     drop(peer);
-    assert_eq!(service.closed(), (1, CloseReason::Local));
+    assert_eq!(service.closed(), (1, CloseReason::Local.to_string()));
 }
 
 #[test]
@@ -479,19 +474,19 @@ fn refused_connect_is_reported() {
     let service = serve(Config::default());
     let (_socket, address) = refusing_socket();
     service.net.connect(address, 7).unwrap();
-    let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED);
-    assert_eq!(service.closed(), (7, refused));
+    let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED.into());
+    assert_eq!(service.closed(), (7, refused.to_string()));
 }
 
 #[test]
 fn housekeep_is_called_repeatedly() {
-    let service = serve(Config { housekeep_ms: 10, ..Config::default() });
+    let service = serve(Config::default().housekeep_interval(Duration::from_millis(10)));
     assert!((0..3).all(|_| matches!(service.next(), Event::Housekept(0))));
 }
 
 #[test]
 fn full_server_accepts_waiting_peer_after_a_close() {
-    let service = serve(Config { connections_max: 2, ..Config::default() });
+    let service = serve(Config::default().connections_max(2));
     let (first, _) = service.connect();
     let (mut second, _) = service.connect();
     let mut third = TcpStream::connect(service.address()).unwrap();
@@ -507,7 +502,7 @@ fn full_server_accepts_waiting_peer_after_a_close() {
 #[test]
 fn full_threads_accept_waiting_peer_after_a_close() {
     let (sender, _told) = channel();
-    let config = Config { connections_max: 2, ..Config::default() };
+    let config = Config::default().connections_max(2);
     let (codec, make) = (LengthPrefixCodec::new(100), |_| Echo(sender.clone()));
     let net = round_robin(2).config(config).start(codec, make).unwrap();
     let connect = || TcpStream::connect(net.addresses()[0]).unwrap();
@@ -542,7 +537,7 @@ impl Handler for ClosesAtOnce {
         data: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Event::Closed(data, why.clone()));
+        let _ = self.0.send(Event::Closed(data, why.to_string()));
     }
 
     fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixCodec, u64>) {
@@ -556,13 +551,15 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
     let (sender, events) = channel();
     let there = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = there.local_addr().unwrap();
-    let config = Config { housekeep_ms: 5, connect_timeout_ms: 60_000, ..Config::default() };
+    let config = Config::default()
+        .housekeep_interval(Duration::from_millis(5))
+        .connect_timeout(Duration::from_secs(60));
     let make = |_| ClosesAtOnce(sender.clone(), address);
     let codec = LengthPrefixCodec::new(100);
     let _net = NetBuilder::new().config(config).start(codec, make).unwrap();
     for _ in 0..3 {
         match events.recv_timeout(TIMEOUT).unwrap() {
-            Event::Closed(7, CloseReason::Local) => {}
+            Event::Closed(7, why) => assert_eq!(why, CloseReason::Local.to_string()),
             other => panic!("expected Event::Closed, got {other:?}"),
         }
     }
@@ -570,37 +567,33 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
 
 #[test]
 fn turned_away_peer_is_closed_at_once() {
-    let config = Config {
-        connections_max: 1,
-        when_full: FullConnectionsPolicy::Reject,
-        ..Config::default()
-    };
-    let service = serve(config);
+    let service =
+        serve(Config::default().connections_max(1).when_full(FullConnectionsPolicy::Reject));
     let (mut first, _) = service.connect();
     let mut second = TcpStream::connect(service.address()).unwrap();
     second.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(read_to_close(&mut second), 0);
     ask(&mut first, b"still served");
     drop(first);
-    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
     service.assert_serves_others();
 }
 
 #[test]
 fn connections_beyond_per_address_limit_are_closed() {
-    let service = serve(Config { connections_per_address_max: 1, ..Config::default() });
+    let service = serve(Config::default().connections_per_address_max(1));
     let (first, _) = service.connect();
     let mut second = TcpStream::connect(service.address()).unwrap();
     second.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(read_to_close(&mut second), 0);
     drop(first);
-    assert_eq!(service.closed(), (0, CloseReason::Peer));
+    assert_eq!(service.closed(), (0, CloseReason::Peer.to_string()));
     service.assert_serves_others();
 }
 
 #[test]
 fn per_address_refusal_names_address_and_limit() {
-    let config = Config { connections_per_address_max: 1, ..Config::default() };
+    let config = Config::default().connections_per_address_max(1);
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(8), Echo(channel().0)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -736,7 +729,7 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
         let (sender, _told) = channel();
         let codec = LengthPrefixCodec::new(100);
         // Few accepts per turn, so that most connections are not accepted yet when the server stops.
-        let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
+        let config = Config::default().accepts_max(1 + round % 3);
         let make = move |_| Echo(sender.clone());
         let net = round_robin(3).config(config).start(codec, make).unwrap();
         let peers: Vec<_> = (0..40)
@@ -774,7 +767,7 @@ impl Handler for Slow {
 fn peer_sending_during_stop_gets_orderly_end() {
     // A Unix socket has no TCP window: there are always more bytes than one read takes.
     let (mut peer, far) = UnixStream::pair().unwrap();
-    let config = Config { read_bytes: 4096, ..Config::default() };
+    let config = Config::default().read_bytes(4096);
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(1000), Slow).unwrap();
     reactor.adopt(far).unwrap();
     let stopper = reactor.stopper();
@@ -818,9 +811,9 @@ fn end_or_reset_of_suspended_peer_is_detected() {
         drop(peer);
         let expected = match is_reset {
             false => CloseReason::Peer,
-            true => CloseReason::Reset(rustix::io::Errno::CONNRESET),
+            true => CloseReason::Reset(rustix::io::Errno::CONNRESET.into()),
         };
-        assert_eq!(service.closed(), (0, expected));
+        assert_eq!(service.closed(), (0, expected.to_string()));
     }
 }
 
@@ -837,5 +830,5 @@ fn resumed_connection_answers_messages_sent_before_shutdown() {
     handle.resume().unwrap();
     assert_eq!(answer(&mut peer), b"last words");
     assert_eq!(read_to_close(&mut peer), 0);
-    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
 }

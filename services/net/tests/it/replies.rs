@@ -104,13 +104,11 @@ fn exchange(
     let far = listener.accept().unwrap().0;
     near.set_nodelay(true).unwrap();
     // Less space for replies than one read may cause: some are sent before the others are written.
-    let config = Config {
-        read_bytes: 2_048,
-        queued_bytes_max: 1_500,
-        high_water_bytes: 1_400,
-        low_water_bytes: 100,
-        ..Config::default()
-    };
+    let config = Config::default()
+        .read_bytes(2_048)
+        .queued_bytes_max(1_500)
+        .high_water_bytes(1_400)
+        .low_water_bytes(100);
     let handler = CommandHandler { codec: codec.clone(), stopper: None };
     let mut reactor = Reactor::new(config, codec, handler).unwrap();
     let stopper = reactor.stopper();
@@ -172,7 +170,7 @@ mod secured {
     fn replies_keep_their_order_with_tls() {
         let identity = Identity::generate(&["localhost"]).unwrap();
         for record_per_message in [false, true] {
-            let options = ServerOptions { record_per_message, ..ServerOptions::default() };
+            let options = ServerOptions::default().record_per_message(record_per_message);
             let server = TlsServerConfig::new(&identity, options).unwrap();
             let client =
                 TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default())

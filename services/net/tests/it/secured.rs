@@ -26,7 +26,7 @@ enum Event {
     Accepted { resumed: bool, alpn: Option<Vec<u8>> },
     Connected,
     Message(String),
-    Closed(CloseReason),
+    Closed(String),
 }
 
 /// Handler that answers lines in capitals; as a client it sends hello first.
@@ -81,7 +81,7 @@ impl Handler for Uppercase {
         _: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Event::Closed(why.clone()));
+        let _ = self.0.send(Event::Closed(why.to_string()));
     }
 }
 
@@ -110,7 +110,7 @@ impl Service {
         self.events.recv_timeout(TIMEOUT).expect("no handler call before the timeout")
     }
 
-    fn closed(&self) -> CloseReason {
+    fn closed(&self) -> String {
         loop {
             if let Event::Closed(why) = self.next() {
                 return why;
@@ -133,16 +133,12 @@ fn clients() -> (Net<Uppercase>, Receiver<Event>) {
 
 fn trusting(identity: &Identity) -> TlsClientConfig {
     let verify = ServerVerification::Roots(RootCertificates::from_identity(identity).unwrap());
-    TlsClientConfig::new(
-        verify,
-        ClientOptions { alpn: vec![b"shout".into()], ..Default::default() },
-    )
-    .unwrap()
+    TlsClientConfig::new(verify, ClientOptions::default().alpn(vec![b"shout".into()])).unwrap()
 }
 
 #[test]
 fn own_client_and_server_exchange_messages_and_resume_session() {
-    let options = ServerOptions { alpn: vec![b"shout".into()], ..ServerOptions::default() };
+    let options = ServerOptions::default().alpn(vec![b"shout".into()]);
     let service = serve(Config::default(), options);
     let client = trusting(&service.identity);
     let (net, client_events) = clients();
@@ -158,7 +154,9 @@ fn own_client_and_server_exchange_messages_and_resume_session() {
     }
     // The client ends both connections with a close_notify, which the server receives.
     net.stop(TIMEOUT).unwrap();
-    assert_eq!([(); 2].map(|()| service.closed()), [CloseReason::Peer, CloseReason::Peer]);
+    for _ in 0..2 {
+        assert_eq!(service.closed(), CloseReason::Peer.to_string());
+    }
     let stats = service.stop();
     assert_eq!((stats.handshakes_count, stats.resumed_count, stats.tls_failed_count), (2, 1, 0));
 }
@@ -173,7 +171,8 @@ fn stop_sends_close_notify_to_connected_client() {
     let answer = Event::Message("HELLO FROM THE CLIENT".into());
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), answer);
     service.stop();
-    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Closed(CloseReason::Peer));
+    let ended = Event::Closed(CloseReason::Peer.to_string());
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), ended);
 }
 
 #[test]
@@ -188,13 +187,14 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
         net.connect(ConnectOptions::new(service.address()).with_tls(&client, name).unwrap(), 7)
             .unwrap();
         match client_events.recv_timeout(TIMEOUT).unwrap() {
-            Event::Closed(CloseReason::Tls(TlsError::Certificate(why))) => {
-                assert!(why.starts_with(expected), "{why}");
+            Event::Closed(why) => {
+                let expected = format!("the peer's certificate is not valid: {expected}");
+                assert!(why.starts_with(&expected), "{why}");
             }
             other => panic!("{other:?}"),
         }
         let why = service.closed();
-        assert!(matches!(why, CloseReason::Tls(TlsError::Alert(_))), "{why:?}");
+        assert!(why.starts_with("the peer sent a TLS alert: "), "{why}");
     }
     assert!(
         ConnectOptions::new(service.address())
@@ -206,10 +206,10 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
 
 #[test]
 fn failed_handshake_closes_connection_without_on_accept() {
-    let config = Config { handshake_timeout_ms: 200, ..Config::default() };
+    let config = Config::default().handshake_timeout(Duration::from_millis(200));
     let service = serve(config, ServerOptions::default());
     let silent = TcpStream::connect(service.address()).unwrap();
-    let late = Event::Closed(CloseReason::TimedOut(TimeoutError::Handshake));
+    let late = Event::Closed(CloseReason::TimedOut(TimeoutError::Handshake).to_string());
     assert_eq!(service.next(), late);
     drop(silent);
     let stats = service.stop();
@@ -219,12 +219,13 @@ fn failed_handshake_closes_connection_without_on_accept() {
     let mut loud = TcpStream::connect(service.address()).unwrap();
     loud.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let why = service.closed();
-    assert!(matches!(why, CloseReason::Tls(TlsError::NotTls(_))), "{why:?}");
+    assert!(why.starts_with("received bytes are not TLS: "), "{why}");
     let mut alert = Vec::new();
     loud.read_to_end(&mut alert).unwrap();
     assert_eq!(alert.first(), Some(&21), "an alert");
     drop(TcpStream::connect(service.address()).unwrap());
-    assert_eq!(service.next(), Event::Closed(CloseReason::Tls(TlsError::NoCloseNotify)));
+    let cut = Event::Closed(CloseReason::Tls(TlsError::NoCloseNotify).to_string());
+    assert_eq!(service.next(), cut);
     let stats = service.stop();
     assert_eq!((stats.handshakes_count, stats.timed_out_count), (0, 0));
 }
@@ -274,7 +275,7 @@ fn openssl_client_is_answered_in_tls_1_2_and_1_3() {
         assert_eq!(service.next(), Event::Message("good day".into()));
         peer.stdin.as_mut().unwrap().write_all(b"close\n").unwrap();
         assert!(peer.wait().unwrap().success(), "{version}");
-        assert_eq!(service.closed(), CloseReason::Local);
+        assert_eq!(service.closed(), CloseReason::Local.to_string());
     }
     assert_eq!(service.stop().handshakes_count, 2);
 }
@@ -316,5 +317,5 @@ fn close_notify_of_suspended_peer_is_detected() {
     assert!(matches!(service.next(), Event::Accepted { .. }));
     assert_eq!(service.next(), Event::Message("suspend".into()));
     net.stop(TIMEOUT).unwrap();
-    assert_eq!(service.closed(), CloseReason::Peer);
+    assert_eq!(service.closed(), CloseReason::Peer.to_string());
 }

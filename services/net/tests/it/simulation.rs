@@ -1,6 +1,7 @@
 //! A pair of peers on a simulated network that delays, splits, merges and drops by a seed: every message arrives
 //! once, in order and intact, or the connection is reported closed; and memory is bounded.
 
+use handover_net::Config;
 use handover_net::engine::{
     BytesCodec, Codec, CodecError, ConnectionLimits, DecodeResult, InboundBuffer,
     LengthPrefixCodec, LinesCodec, ProtocolState, TimeoutError,
@@ -8,6 +9,7 @@ use handover_net::engine::{
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::LazyLock;
 
 /// Reproducible random generator: xorshift64*.
 struct Random(u64);
@@ -26,14 +28,16 @@ impl Random {
 }
 
 const MESSAGE_MAX: u32 = 3_000;
-const LIMITS: ConnectionLimits = ConnectionLimits {
-    queued_bytes_max: 20_000,
-    high_bytes: 5_000,
-    low_bytes: 1_000,
-    message_timeout_ns: 1_000_000,
-    write_timeout_ns: 2_000_000,
-    handshake_timeout_ns: 2_000_000,
-};
+static LIMITS: LazyLock<ConnectionLimits> = LazyLock::new(|| {
+    Config::default()
+        .connection_limits()
+        .queued_bytes_max(20_000)
+        .high_bytes(5_000)
+        .low_bytes(1_000)
+        .message_timeout_ns(1_000_000)
+        .write_timeout_ns(2_000_000)
+        .handshake_timeout_ns(2_000_000)
+});
 /// Capacity of the simulated kernel's buffer, in bytes.
 const WIRE_MAX: usize = 4_000;
 

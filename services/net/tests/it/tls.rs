@@ -1,9 +1,9 @@
 //! TLS without a socket: two ends on a simulated network that cuts and delays by a seed, and peers
 //! that must not be trusted.
 
+use handover_net::Config;
 use handover_net::engine::{
-    Codec, ConnectionLimits, LengthPrefixCodec, OpenedRecords, ProtocolState, TimeoutError,
-    TlsState,
+    Codec, LengthPrefixCodec, OpenedRecords, ProtocolState, TimeoutError, TlsState,
 };
 use handover_net::tls::{
     ClientAuth, ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification,
@@ -171,10 +171,10 @@ fn session_resumes_only_with_tickets_and_session_cache() {
     for (tickets_count, sessions_max, expected) in
         [(2, 16, [false, true, true]), (0, 16, [false; 3]), (2, 0, [false; 3])]
     {
-        let options = ServerOptions { tickets_count, ..ServerOptions::default() };
+        let options = ServerOptions::default().tickets_count(tickets_count);
         let server = server(&identity, options);
         let verify = ServerVerification::Roots(RootCertificates::from_identity(&identity).unwrap());
-        let options = ClientOptions { sessions_max, ..ClientOptions::default() };
+        let options = ClientOptions::default().sessions_max(sessions_max);
         let client = TlsClientConfig::new(verify, options).unwrap();
         let resumed = [(); 3].map(|()| {
             let mut pair = Pair::new(&client, &server, "localhost");
@@ -227,14 +227,13 @@ fn required_client_certificate_is_enforced() {
     let (_, stranger) = issued("client.test", |_| {});
     let identity = identity();
     let client = |identity: Option<Identity>| {
-        let options = ClientOptions { identity, ..ClientOptions::default() };
+        let options = ClientOptions::default().identity(identity);
         TlsClientConfig::new(ServerVerification::Nothing, options).unwrap()
     };
-    let must =
-        ServerOptions { client_auth: ClientAuth::Required(roots.clone()), ..Default::default() };
-    let must = server(&identity, must);
-    let may = ServerOptions { client_auth: ClientAuth::Optional(roots), ..Default::default() };
-    let may = server(&identity, may);
+    let server_with =
+        |client_auth| server(&identity, ServerOptions::default().client_auth(client_auth));
+    let must = server_with(ClientAuth::Required(roots.clone()));
+    let may = server_with(ClientAuth::Optional(roots));
     let run = |server: &TlsServerConfig, shown: Option<&Identity>| {
         let mut pair = Pair::new(&client(shown.cloned()), server, "localhost");
         let [_, refused] = pair.run(&mut Random(5), 3_000);
@@ -254,9 +253,9 @@ fn handshake_fails_without_common_alpn_protocol() {
     let identity = identity();
     let alpn = |names: &[&str]| names.iter().map(|it| it.as_bytes().to_vec()).collect::<Vec<_>>();
     let run = |theirs: &[&str], ours: &[&str]| {
-        let options = ServerOptions { alpn: alpn(theirs), ..Default::default() };
+        let options = ServerOptions::default().alpn(alpn(theirs));
         let server = server(&identity, options);
-        let options = ClientOptions { alpn: alpn(ours), ..Default::default() };
+        let options = ClientOptions::default().alpn(alpn(ours));
         let client = TlsClientConfig::new(ServerVerification::Nothing, options).unwrap();
         Pair::new(&client, &server, "localhost").run(&mut Random(9), 400)
     };
@@ -300,7 +299,7 @@ fn tampered_record_closes_the_connection() {
 fn seal_makes_one_record_per_turn_or_per_message() {
     let identity = identity();
     for (record_per_message, expected) in [(false, 1), (true, 3)] {
-        let options = ServerOptions { record_per_message, ..ServerOptions::default() };
+        let options = ServerOptions::default().record_per_message(record_per_message);
         let server = server(&identity, options);
         let mut pair = Pair::new(&trusting(&identity), &server, "localhost");
         assert_eq!(pair.run(&mut Random(1), 5_000), [None, None]);
@@ -320,14 +319,14 @@ fn seal_makes_one_record_per_turn_or_per_message() {
 
 #[test]
 fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
-    let limits = ConnectionLimits {
-        queued_bytes_max: 1_000,
-        high_bytes: 500,
-        low_bytes: 100,
-        message_timeout_ns: 0,
-        write_timeout_ns: 0,
-        handshake_timeout_ns: 5_000,
-    };
+    let limits = Config::default()
+        .connection_limits()
+        .queued_bytes_max(1_000)
+        .high_bytes(500)
+        .low_bytes(100)
+        .message_timeout_ns(0)
+        .write_timeout_ns(0)
+        .handshake_timeout_ns(5_000);
     let identity = identity();
     let server = server(&identity, ServerOptions::default());
     let mut protocol = ProtocolState::with_tls(TlsState::new_server(&server, 100).unwrap());
@@ -357,7 +356,7 @@ fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
     // The message timeout applies to an incomplete record.
     let mut records = std::mem::take(&mut client.out);
     let (first, second) = records.split_at_mut(7);
-    let limits = ConnectionLimits { message_timeout_ns: 1_000, ..limits };
+    let limits = limits.message_timeout_ns(1_000);
     for (now_ns, part) in (7_000..).step_by(100).zip(first.chunks_mut(3)) {
         protocol.open_records(part, &mut plain, &mut out, now_ns).unwrap();
         assert_eq!(protocol.deadline_ns(&limits), Some(8_000));

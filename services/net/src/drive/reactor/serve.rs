@@ -70,7 +70,7 @@ impl<H: Handler> Reactor<H> {
             return false;
         }
         if let Err(errno) = socket::take_socket_error(slot.fd.as_fd()) {
-            self.close(key, &CloseReason::ConnectFailed(errno));
+            self.close(key, &CloseReason::ConnectFailed(errno.into()));
             return false;
         }
         slot.flags.remove(ConnFlags::CONNECTING.union(ConnFlags::WRITABLE));
@@ -128,7 +128,7 @@ impl<H: Handler> Reactor<H> {
                     slot.flags.remove(ConnFlags::READABLE);
                     return Ok(());
                 }
-                Err(errno) => return Err(CloseReason::Reset(errno)),
+                Err(errno) => return Err(CloseReason::Reset(errno.into())),
             }
             stage::record_read(bytes_count);
             slot.active_ms = now_ms;
@@ -152,7 +152,8 @@ impl<H: Handler> Reactor<H> {
     /// counts only after the last byte.
     fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
+        socket::take_socket_error(slot.fd.as_fd())
+            .map_err(|errno| CloseReason::Reset(errno.into()))?;
         if slot.flags.intersects(ConnFlags::BACKLOG) {
             return Ok(());
         }
@@ -162,11 +163,11 @@ impl<H: Handler> Reactor<H> {
             Ok(_) if slot.protocol.has_tls() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                     Ok(bytes_count) => self.open_records(key, bytes_count),
-                    Err(errno) => Err(CloseReason::Reset(errno)),
+                    Err(errno) => Err(CloseReason::Reset(errno.into())),
                 }
             }
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            Err(errno) => Err(CloseReason::Reset(errno)),
+            Err(errno) => Err(CloseReason::Reset(errno.into())),
         }
     }
 
@@ -317,7 +318,8 @@ impl<H: Handler> Reactor<H> {
         {
             return Ok(());
         }
-        let sent_bytes = socket::send(slot.fd.as_fd(), unsent).map_err(CloseReason::Reset)?;
+        let sent_bytes = socket::send(slot.fd.as_fd(), unsent)
+            .map_err(|errno| CloseReason::Reset(errno.into()))?;
         stage::record_sent(sent_bytes);
         if sent_bytes < unsent.len() {
             slot.flags.insert(ConnFlags::SEND_BLOCKED);
@@ -512,7 +514,8 @@ fn send_or_queue<D>(
     let mut rest = bytes;
     let waits = ConnFlags::CONNECTING.union(ConnFlags::SEND_BLOCKED);
     if slot.protocol.unsent_bytes().is_empty() && !slot.flags.intersects(waits) {
-        let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
+        let sent_bytes = socket::send(slot.fd.as_fd(), rest)
+            .map_err(|errno| CloseReason::Reset(errno.into()))?;
         stage::record_sent(sent_bytes);
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;
