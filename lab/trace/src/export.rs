@@ -22,7 +22,7 @@ use std::str::FromStr;
 pub enum ExportFormat {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
     Perfetto,
-    /// JSON for `chrome://tracing`, which many tools read. It is ten times as large as Perfetto's
+    /// JSON for `chrome://tracing`, which many tools read. It is many times as large as Perfetto's
     /// format.
     Chrome,
     /// Text with one line per call stack, for `flamegraph.pl` and similar tools. A line has the
@@ -101,7 +101,10 @@ pub fn export<S: ReadAt>(
     let mut sink = sink::ExportBuffer::new(out);
     let found = match format {
         ExportFormat::Perfetto => {
-            walk(traces, names, &mut perfetto::PerfettoWriter::new(names, &mut sink))?
+            let mut perfetto = perfetto::PerfettoWriter::new(names, &mut sink);
+            let found = walk(traces, names, &mut perfetto)?;
+            perfetto.finish()?;
+            found
         }
         ExportFormat::Chrome => {
             let mut chrome = chrome::ChromeWriter::start_document(names, &mut sink)?;

@@ -1,15 +1,20 @@
 //! Perfetto's protobuf, encoded by hand: a sequence of packets, each with a time and part of a
 //! track.
 //!
-//! Each thread is a packet sequence, with its track and clock as defaults and with interned names:
-//! an event takes 18 to 22 bytes. Times are those of CLOCK_MONOTONIC; a clock snapshot relates them
-//! to the wall clock.
+//! Each thread is a packet sequence, with its track and clock as defaults and with interned names.
+//! The clock is incremental: the time of an event is the difference from the previous event. An
+//! event takes 12 to 15 bytes without values, and about N after compression. The file is a sequence
+//! of packets that each contain a compressed chunk of packets.
+//!
+//! Times are those of CLOCK_MONOTONIC; a clock snapshot relates them to the wall clock.
 //!
 //! Source: the definitions in Perfetto's `protos/perfetto/trace`, which give the numbers below.
 
 use super::sink::ExportBuffer;
 use crate::names::{NameId, SiteNames};
 use crate::walk::{CallEnding, CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use std::io::{self, Write};
 
 const TRACE_PACKET_FIELD: u32 = 1;
@@ -21,6 +26,7 @@ mod packet {
     pub const TRACK_EVENT_FIELD: u32 = 11;
     pub const INTERNED_DATA_FIELD: u32 = 12;
     pub const SEQUENCE_FLAGS_FIELD: u32 = 13;
+    pub const COMPRESSED_PACKETS_FIELD: u32 = 50;
     pub const TIMESTAMP_CLOCK_ID_FIELD: u32 = 58;
     pub const DEFAULTS_FIELD: u32 = 59;
     pub const TRACK_DESCRIPTOR_FIELD: u32 = 60;
@@ -68,8 +74,11 @@ mod clock {
     pub const PRIMARY_CLOCK_FIELD: u32 = 2;
     pub const CLOCK_ID_FIELD: u32 = 1;
     pub const CLOCK_TIMESTAMP_FIELD: u32 = 2;
+    pub const IS_INCREMENTAL_FIELD: u32 = 3;
     pub const REALTIME_CLOCK_ID: u64 = 1;
     pub const MONOTONIC_CLOCK_ID: u64 = 3;
+    /// Clock of one packet sequence, in ns. The ids from 64 to 127 are valid within a sequence.
+    pub const SEQUENCE_CLOCK_ID: u64 = 64;
 }
 
 /// Names of annotations. An annotation's number is its index plus one.
@@ -84,12 +93,20 @@ const GLOBAL_SEQUENCE_ID: u64 = 1;
 /// a name's number.
 const EVENT_BYTES_MAX: usize = 96;
 
+/// Size of a chunk before compression, in bytes. Perfetto limits a packet with a compressed chunk
+/// to 512 kB, which this chunk does not exceed even if it cannot be compressed.
+const CHUNK_BYTES: usize = 1 << 18;
+
 /// Writer of Perfetto's protobuf format.
 pub struct PerfettoWriter<'a, W> {
     names: &'a SiteNames,
     sink: &'a mut ExportBuffer<W>,
+    /// Packets of the current chunk, not yet compressed.
+    chunk: Vec<u8>,
     /// Id of the current thread's packet sequence.
     sequence: u64,
+    /// Time of the current thread's last event, in ns: the state of its incremental clock.
+    last_ns: u64,
     /// Index of the current thread's process.
     process: Option<usize>,
     /// Id of the packet sequence in which a name was last interned, for each name.
@@ -98,22 +115,31 @@ pub struct PerfettoWriter<'a, W> {
 
 impl<'a, W: Write> PerfettoWriter<'a, W> {
     pub fn new(names: &'a SiteNames, sink: &'a mut ExportBuffer<W>) -> Self {
-        let interned = vec![0; names.count()];
-        Self { names, sink, sequence: GLOBAL_SEQUENCE_ID, process: None, interned }
+        Self {
+            names,
+            sink,
+            chunk: Vec::with_capacity(CHUNK_BYTES + (1 << 12)),
+            sequence: GLOBAL_SEQUENCE_ID,
+            last_ns: 0,
+            process: None,
+            interned: vec![0; names.count()],
+        }
+    }
+
+    /// Writes the last chunk.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.chunk.is_empty() { Ok(()) } else { self.write_chunk() }
     }
 
     /// Writes a packet with the thread's start time on two clocks.
     fn write_clock_snapshot(&mut self, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         let mut clocks = Message::default();
-        for (id, ns) in [
-            (clock::MONOTONIC_CLOCK_ID, thread_info.begin_ns),
-            (clock::REALTIME_CLOCK_ID, thread_info.begin_realtime_ns),
-        ] {
-            let mut one = Message::default();
-            one.push_number(clock::CLOCK_ID_FIELD, id)
-                .push_number(clock::CLOCK_TIMESTAMP_FIELD, ns.max(0) as u64);
-            clocks.push_message(clock::CLOCKS_FIELD, &one);
-        }
+        clocks.push_clock(clock::MONOTONIC_CLOCK_ID, thread_info.begin_ns.max(0) as u64, false);
+        clocks.push_clock(
+            clock::REALTIME_CLOCK_ID,
+            thread_info.begin_realtime_ns.max(0) as u64,
+            false,
+        );
         clocks.push_number(clock::PRIMARY_CLOCK_FIELD, clock::MONOTONIC_CLOCK_ID);
         let mut packet = Message::default();
         packet.push_number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
@@ -143,14 +169,15 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         self.write_packet(&packet)
     }
 
-    /// Starts the packet sequence of a thread. Writes the thread's track, the defaults and the
-    /// annotation names.
+    /// Starts the packet sequence of a thread. Writes the defaults, the annotation names, the
+    /// sequence's clock and the thread's track.
     fn start_thread_sequence(
         &mut self,
         process: usize,
         thread_info: &ThreadInfo<'_>,
     ) -> io::Result<()> {
         self.sequence += 1;
+        self.last_ns = 0;
         let uuid_of_thread = track_uuid(process, thread_info.pid, thread_info.index as u64);
         let mut descriptor = Message::default();
         descriptor
@@ -169,8 +196,12 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         let mut events = Message::default();
         events.push_number(event::TRACK_UUID_FIELD, uuid_of_thread);
         let mut defaults = Message::default();
-        defaults.push_number(packet::TIMESTAMP_CLOCK_ID_FIELD, clock::MONOTONIC_CLOCK_ID);
+        defaults.push_number(packet::TIMESTAMP_CLOCK_ID_FIELD, clock::SEQUENCE_CLOCK_ID);
         defaults.push_message(packet::TRACK_EVENT_FIELD, &events);
+        // From 0: the first event has its absolute time, and may precede the thread's start time.
+        let mut clocks = Message::default();
+        clocks.push_clock(clock::MONOTONIC_CLOCK_ID, 0, false);
+        clocks.push_clock(clock::SEQUENCE_CLOCK_ID, 0, true);
         let mut names = Message::default();
         for (iid, name) in (1..).zip(ANNOTATION_NAMES) {
             names.push_interned(interned::ANNOTATION_NAMES_FIELD, iid, name);
@@ -180,6 +211,11 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         packet.push_number(packet::SEQUENCE_FLAGS_FIELD, INCREMENTAL_STATE_CLEARED_FLAG);
         packet.push_message(packet::INTERNED_DATA_FIELD, &names);
         packet.push_message(packet::DEFAULTS_FIELD, &defaults);
+        packet.push_message(packet::CLOCK_SNAPSHOT_FIELD, &clocks);
+        self.write_packet(&packet)?;
+        let mut packet = Message::default();
+        packet.push_number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        packet.push_number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
         packet.push_message(packet::TRACK_DESCRIPTOR_FIELD, &track);
         self.write_packet(&packet)
     }
@@ -200,6 +236,26 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     fn write_packet(&mut self, packet: &Message) -> io::Result<()> {
         let mut framed = Message::default();
         framed.push_message(TRACE_PACKET_FIELD, packet);
+        self.append_to_chunk(&framed.0)
+    }
+
+    /// Appends an encoded packet to the chunk, and writes the chunk if it is full.
+    #[inline]
+    fn append_to_chunk(&mut self, packet: &[u8]) -> io::Result<()> {
+        self.chunk.extend_from_slice(packet);
+        if self.chunk.len() >= CHUNK_BYTES { self.write_chunk() } else { Ok(()) }
+    }
+
+    /// Writes the chunk as one packet, compressed, and clears the chunk.
+    #[cold]
+    fn write_chunk(&mut self) -> io::Result<()> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&self.chunk)?;
+        self.chunk.clear();
+        let mut packet = Message::default();
+        packet.push_bytes(packet::COMPRESSED_PACKETS_FIELD, &encoder.finish()?);
+        let mut framed = Message::default();
+        framed.push_message(TRACE_PACKET_FIELD, &packet);
         self.sink.buffer_mut().extend_from_slice(&framed.0);
         self.sink.flush_if_full()
     }
@@ -218,10 +274,13 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         {
             self.intern(name)?;
         }
+        let ns = at.ns.max(0) as u64;
         let mut short = ShortMessage::default();
         short.push_tag(TRACE_PACKET_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let packet = short.begin_nested();
-        short.push_number(packet::TIMESTAMP_FIELD, at.ns.max(0) as u64);
+        // The times of a thread do not decrease.
+        short.push_number(packet::TIMESTAMP_FIELD, ns - self.last_ns);
+        self.last_ns = ns;
         short.push_number(packet::SEQUENCE_ID_FIELD, self.sequence);
         short.push_number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
         short.push_tag(packet::TRACK_EVENT_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
@@ -242,8 +301,7 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         }
         short.end_nested(event);
         short.end_nested(packet);
-        self.sink.buffer_mut().extend_from_slice(short.bytes());
-        self.sink.flush_if_full()
+        self.append_to_chunk(short.bytes())
     }
 }
 
@@ -340,6 +398,15 @@ impl Message {
     /// Appends a field that contains another message.
     fn push_message(&mut self, field: u32, message: &Message) {
         self.push_bytes(field, &message.0);
+    }
+
+    /// Appends the time of a clock to a clock snapshot.
+    fn push_clock(&mut self, id: u64, ns: u64, is_incremental: bool) {
+        let mut one = Message::default();
+        one.push_number(clock::CLOCK_ID_FIELD, id)
+            .push_number(clock::CLOCK_TIMESTAMP_FIELD, ns)
+            .push_number(clock::IS_INCREMENTAL_FIELD, u64::from(is_incremental));
+        self.push_message(clock::CLOCKS_FIELD, &one);
     }
 
     /// Appends an interned string: a message with the string's id and its text.

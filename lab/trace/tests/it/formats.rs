@@ -1,7 +1,7 @@
 //! Exported formats: they contain the recorded events, and calls are paired for any trace.
 
-use crate::perfetto::{DecodedEvent, Kind, assert_nests, tracks};
-use crate::samples::{random, raw, sample, unpaired, word};
+use crate::perfetto::{DecodedEvent, Kind, assert_nests, chunks_count, tracks};
+use crate::samples::{Raw, long, random, raw, sample, unpaired, word};
 use handover_probe::read::EventKind;
 use handover_trace::{ExportFormat, SiteNames, Traces, TreeGrouping, WalkCounts, export};
 use serde_json::Value;
@@ -19,6 +19,23 @@ fn text(traces: &Traces, format: ExportFormat) -> (String, WalkCounts) {
     (String::from_utf8(bytes).unwrap(), found)
 }
 
+/// Returns recorded events as they are decoded from Perfetto's format.
+fn decoded(raw: Vec<Raw>) -> Vec<DecodedEvent> {
+    raw.into_iter()
+        .map(|(ns, kind, name, values)| DecodedEvent {
+            ns: ns as u64,
+            kind: match kind {
+                EventKind::Enter => Kind::Begin,
+                EventKind::Leave => Kind::End,
+                _ => Kind::Instant,
+            },
+            name: (kind != EventKind::Leave).then_some(name),
+            values: values.into_iter().map(|value| value as i64).collect(),
+            end_is_missing: false,
+        })
+        .collect()
+}
+
 #[test]
 fn perfetto_has_every_event_on_its_thread_track() {
     let traces = sample();
@@ -31,21 +48,7 @@ fn perfetto_has_every_event_on_its_thread_track() {
         assert_eq!((track.pid as u32, track.tid as u64), (trace.pid(), thread.tid));
         assert_eq!(track.thread, thread.name);
         assert_eq!(Some(track.process.as_str()), trace.program().rsplit('/').next());
-        let expected: Vec<DecodedEvent> = raw
-            .into_iter()
-            .map(|(ns, kind, name, values)| DecodedEvent {
-                ns: ns as u64,
-                kind: match kind {
-                    EventKind::Enter => Kind::Begin,
-                    EventKind::Leave => Kind::End,
-                    _ => Kind::Instant,
-                },
-                name: (kind != EventKind::Leave).then_some(name),
-                values: values.into_iter().map(|value| value as i64).collect(),
-                end_is_missing: false,
-            })
-            .collect();
-        assert_eq!(track.events, expected);
+        assert_eq!(track.events, decoded(raw));
         assert_nests(track);
         count += track.events.len() as u64;
     }
@@ -56,6 +59,17 @@ fn perfetto_has_every_event_on_its_thread_track() {
     let negative = |event: &DecodedEvent| event.values == [-49, 49 << 40];
     assert!(tracks[0].events.iter().any(negative));
     assert_eq!(word(-49i64) as i64, -49);
+}
+
+#[test]
+fn perfetto_events_are_complete_across_compressed_chunks() {
+    let (_folder, traces) = long(20_000);
+    let (bytes, found) = exported(&traces, ExportFormat::Perfetto);
+    assert!(chunks_count(&bytes) > 1, "the trace is too short for this test");
+    let tracks = tracks(&bytes);
+    assert_eq!((tracks.len(), found.events), (1, 2 * 20_000));
+    assert_eq!(tracks[0].events, decoded(raw(&traces).remove(0)));
+    assert!(bytes.len() < 40_000 * 10, "{} bytes: not compressed", bytes.len());
 }
 
 #[test]

@@ -1,9 +1,11 @@
-//! Independent reader of Perfetto's protobuf: prost decodes; this module resolves interned names,
-//! defaults and tracks like `trace_processor`. The field numbers are those of Perfetto's
-//! definitions.
+//! Independent reader of Perfetto's protobuf: prost decodes; this module decompresses chunks, and
+//! resolves interned names, defaults, incremental clocks and tracks like `trace_processor`. The
+//! field numbers are those of Perfetto's definitions.
 
+use flate2::read::ZlibDecoder;
 use prost::Message;
 use std::collections::HashMap;
+use std::io::Read;
 
 #[derive(Clone, PartialEq, Message)]
 struct File {
@@ -25,6 +27,8 @@ struct Packet {
     interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
     sequence_flags: Option<u32>,
+    #[prost(bytes = "vec", optional, tag = "50")]
+    compressed_packets: Option<Vec<u8>>,
     #[prost(uint32, optional, tag = "58")]
     timestamp_clock_id: Option<u32>,
     #[prost(message, optional, tag = "59")]
@@ -47,6 +51,8 @@ struct Clock {
     clock_id: Option<u32>,
     #[prost(uint64, optional, tag = "2")]
     timestamp: Option<u64>,
+    #[prost(bool, optional, tag = "3")]
+    is_incremental: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -127,7 +133,12 @@ struct ThreadDescriptor {
     thread_name: Option<String>,
 }
 
+const REALTIME: u32 = 1;
 const MONOTONIC: u32 = 3;
+/// Ids of clocks that are valid within their packet sequence.
+const SEQUENCE_CLOCKS: std::ops::Range<u32> = 64..128;
+/// Maximum size of a packet with a compressed chunk, according to Perfetto's definitions.
+const COMPRESSED_BYTES_MAX: usize = 512_000;
 const CLEARED: u32 = 1;
 const NEEDED: u32 = 2;
 
@@ -165,6 +176,8 @@ struct Sequence {
     annotations: HashMap<u64, String>,
     clock: Option<u32>,
     track: Option<u64>,
+    /// Last time of each incremental clock, in ns.
+    clocks_ns: HashMap<u32, u64>,
 }
 
 impl Sequence {
@@ -175,6 +188,16 @@ impl Sequence {
         if let Some(defaults) = &packet.trace_packet_defaults {
             self.clock = defaults.timestamp_clock_id;
             self.track = defaults.track_event_defaults.as_ref().and_then(|it| it.track_uuid);
+        }
+        if let Some(snapshot) = &packet.clock_snapshot {
+            let monotonic = snapshot.clocks.iter().find(|it| it.clock_id == Some(MONOTONIC));
+            let monotonic_ns = monotonic.and_then(|it| it.timestamp).expect("a monotonic time");
+            for clock in snapshot.clocks.iter().filter(|it| it.is_incremental == Some(true)) {
+                let id = clock.clock_id.unwrap();
+                assert!(SEQUENCE_CLOCKS.contains(&id), "only clocks of a sequence are incremental");
+                assert_eq!(clock.timestamp, Some(monotonic_ns), "the clocks have an offset");
+                self.clocks_ns.insert(id, monotonic_ns);
+            }
         }
         if let Some(data) = &packet.interned_data {
             let tables = [
@@ -195,11 +218,18 @@ impl Sequence {
         }
     }
 
-    fn decoded(&self, packet: &Packet, event: &TrackEvent) -> DecodedEvent {
-        if packet.sequence_flags.unwrap_or(0) & NEEDED != 0 {
-            assert!(self.is_valid, "an event before its sequence");
-        }
-        assert_eq!(packet.timestamp_clock_id.or(self.clock), Some(MONOTONIC));
+    /// Advances the sequence's clock by the packet's time, and returns the clock's new time.
+    fn absolute_ns(&mut self, packet: &Packet) -> u64 {
+        let clock = packet.timestamp_clock_id.or(self.clock).expect("a clock");
+        let ns = self.clocks_ns.get_mut(&clock).expect("a snapshot of the sequence's clock");
+        *ns += packet.timestamp.expect("a time");
+        *ns
+    }
+
+    fn decoded(&mut self, packet: &Packet, event: &TrackEvent) -> DecodedEvent {
+        // Required of all packets of a sequence with defaults.
+        assert_eq!(packet.sequence_flags, Some(NEEDED));
+        assert!(self.is_valid, "an event before its sequence");
         let kind = match event.r#type {
             Some(1) => Kind::Begin,
             Some(2) => Kind::End,
@@ -207,7 +237,7 @@ impl Sequence {
             other => panic!("type {other:?}"),
         };
         let mut decoded = DecodedEvent {
-            ns: packet.timestamp.expect("a time"),
+            ns: self.absolute_ns(packet),
             kind,
             name: event.name_iid.map(|iid| self.names[&iid].clone()),
             values: Vec::new(),
@@ -224,19 +254,45 @@ impl Sequence {
     }
 }
 
-/// Returns the threads' tracks in the order of their descriptors, as a viewer shows them.
-pub fn tracks(bytes: &[u8]) -> Vec<Track> {
+/// Returns the packets of a file or of a chunk.
+fn packets(bytes: &[u8]) -> Vec<Packet> {
     let file = File::decode(bytes).expect("protobuf");
     assert_eq!(file.encoded_len(), bytes.len(), "unknown fields");
+    file.packet
+}
+
+/// Returns the packets in the compressed chunks of a file.
+fn decompressed_packets(bytes: &[u8]) -> Vec<Packet> {
+    let inflated = |packet: Packet| {
+        assert!(packet.encoded_len() < COMPRESSED_BYTES_MAX);
+        let compressed = packet.compressed_packets.expect("a compressed chunk");
+        let mut chunk = Vec::new();
+        ZlibDecoder::new(&compressed[..]).read_to_end(&mut chunk).expect("zlib");
+        packets(&chunk)
+    };
+    packets(bytes).into_iter().flat_map(inflated).collect()
+}
+
+/// Returns the number of compressed chunks of a file.
+pub fn chunks_count(bytes: &[u8]) -> usize {
+    packets(bytes).len()
+}
+
+/// Returns the threads' tracks in the order of their descriptors, as a viewer shows them.
+pub fn tracks(bytes: &[u8]) -> Vec<Track> {
     let mut sequences: HashMap<u32, Sequence> = HashMap::new();
     let mut processes: HashMap<u64, ProcessDescriptor> = HashMap::new();
     let mut tracks: Vec<(u64, Track)> = Vec::new();
     let mut has_clock = false;
-    for packet in &file.packet {
+    for packet in &decompressed_packets(bytes) {
         if let Some(snapshot) = &packet.clock_snapshot {
-            assert_eq!(snapshot.primary_trace_clock, Some(MONOTONIC));
             assert_eq!(snapshot.clocks.len(), 2);
-            has_clock = true;
+            // The first snapshot selects the trace's clock, before any time is converted to it.
+            if !has_clock {
+                assert_eq!(snapshot.primary_trace_clock, Some(MONOTONIC));
+                assert!(snapshot.clocks.iter().any(|it| it.clock_id == Some(REALTIME)));
+                has_clock = true;
+            }
         }
         let id = packet.trusted_packet_sequence_id.expect("a sequence");
         let sequence = sequences.entry(id).or_default();

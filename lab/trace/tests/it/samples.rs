@@ -112,12 +112,26 @@ pub fn unpaired() -> &'static Traces {
     &UNPAIRED.get_or_init(make).1
 }
 
+/// Returns a recording of `calls` calls of one thread, one after the other, each with a value.
+pub fn long(calls: u64) -> (TempDir, Traces) {
+    recorded_with(with_large_ring, "long", "long.*", || {
+        on_thread("long", || {
+            for number in 0..calls {
+                let _call = span!("long.call", number);
+            }
+        });
+    })
+}
+
+/// Sets a ring that holds all events, should the writing thread not run.
+fn with_large_ring(config: Config) -> Config {
+    config.ring_bytes(1 << 24)
+}
+
 /// Returns a recording of a call `deep.outer` with `depth` nested calls of `deep.fill`, and within
 /// these one call of `deep.lost`, whose end is missing; then a call of `deep.outer` on its own.
 pub fn deep(depth: usize) -> (TempDir, Traces) {
-    // Holds all events, should the writing thread not run.
-    let large = |config: Config| config.ring_bytes(1 << 24);
-    recorded_with(large, "deep", "deep.*", || {
+    recorded_with(with_large_ring, "deep", "deep.*", || {
         on_thread("deep", || {
             let outer = span!("deep.outer");
             let mut fills: Vec<_> = (0..depth).map(|_| span!("deep.fill")).collect();
