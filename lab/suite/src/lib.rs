@@ -67,7 +67,7 @@ pub fn peers_not_built() -> Option<String> {
         (
             peers,
             "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
-             tokio, tracing (feature peers)",
+             tokio, tokio-rustls, tracing (feature peers)",
         ),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
         (cfg!(feature = "peers-may"), "may (feature peers-may)"),

@@ -41,6 +41,8 @@ pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Sleep: secured::TlsLoad<secured::HandoverTlsServer<false>, false>;
     many ours "each" Sleep: secured::TlsLoad<secured::HandoverTlsServer<true>, true>;
     many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>;
+    many peer "tokio-rustls" Sleep: secured::TlsLoad<buffered::TokioTls, false>,
+        if feature = "peers";
     one ours "handover": handshake::Handshake<handshake::HandoverTls>;
     one peer "rustls": handshake::Handshake<buffered::RustlsSides>;
 };

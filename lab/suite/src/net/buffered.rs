@@ -1,9 +1,11 @@
-//! Compared implementation: rustls by its usual interface, which has its own buffers: the hand-written solution
-//! without this project.
+//! Compared implementations: rustls by its usual interface, which has its own buffers, with a hand-written epoll loop
+//! and in tokio's tasks.
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::LoadArgs;
 use super::secured::{TlsLoadServer, generate_identity};
+#[cfg(feature = "peers")]
+use super::servers::echo_until_closed;
 use super::servers::{complete_messages_bytes, new_buffer};
 use super::wait::{create_epoll_set, wait_for_events};
 use handover_base::clock;
@@ -153,6 +155,43 @@ impl TlsLoadServer for EpollTls {
             }
         }
         Ok(set_up)
+    }
+}
+
+/// Compared implementation: a tokio task with a stream of tokio-rustls for each connection, all on one thread.
+#[cfg(feature = "peers")]
+pub(super) struct TokioTls;
+
+#[cfg(feature = "peers")]
+impl TlsLoadServer for TokioTls {
+    fn serve(
+        streams: Vec<TcpStream>,
+        identity: &Identity,
+        load: &LoadArgs,
+    ) -> Result<Usage, Fault> {
+        let acceptor = tokio_rustls::TlsAcceptor::from(new_server_config(identity)?);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let mut handshakes = Vec::new();
+            for stream in streams {
+                stream.set_nonblocking(true)?;
+                let stream = tokio::net::TcpStream::from_std(stream)?;
+                handshakes.push(tokio::spawn(acceptor.accept(stream)));
+            }
+            let mut secured = Vec::new();
+            for handshake in handshakes {
+                secured.push(handshake.await.map_err(Fault::from_error)??);
+            }
+            let usage_after_setup = usage::thread_usage();
+            let tasks: Vec<_> = secured
+                .into_iter()
+                .map(|stream| tokio::spawn(echo_until_closed(stream, new_buffer(load))))
+                .collect();
+            for task in tasks {
+                task.await.map_err(Fault::from_error)??;
+            }
+            Ok(usage_after_setup)
+        })
     }
 }
 

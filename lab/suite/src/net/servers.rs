@@ -308,10 +308,10 @@ impl LoadServer for TokioServer {
 
 /// Reads and echoes complete messages until the client closes the connection.
 #[cfg(feature = "peers")]
-async fn echo_until_closed(
-    mut stream: tokio::net::TcpStream,
-    mut buffer: Vec<u8>,
-) -> Result<(), Fault> {
+pub(super) async fn echo_until_closed<S>(mut stream: S, mut buffer: Vec<u8>) -> Result<(), Fault>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut begun_bytes = 0;
     loop {
@@ -322,6 +322,8 @@ async fn echo_until_closed(
         let filled = begun_bytes + count;
         let whole = complete_messages_bytes(&buffer[..filled]);
         stream.write_all(&buffer[..whole]).await?;
+        // Does nothing without TLS, whose stream may keep records that the socket buffer did not accept.
+        stream.flush().await?;
         buffer.copy_within(whole..filled, 0);
         begun_bytes = filled - whole;
     }
