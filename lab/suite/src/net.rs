@@ -43,6 +43,7 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>;
     many peer "tokio-rustls" Sleep: secured::TlsLoad<buffered::TokioTls, false>,
         if feature = "peers";
+    many peer "openssl" Sleep: secured::TlsLoad<buffered::OpenSslTls, false>, if handover_openssl;
     one ours "handover": handshake::Handshake<handshake::HandoverTls>;
     one peer "rustls": handshake::Handshake<buffered::RustlsSides>;
 };

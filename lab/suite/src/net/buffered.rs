@@ -1,13 +1,17 @@
-//! Compared implementations: rustls by its usual interface, which has its own buffers, with a hand-written epoll loop
-//! and in tokio's tasks.
+//! Compared implementations: TLS libraries by their usual interfaces, which have their own buffers. rustls with a
+//! hand-written epoll loop and in tokio's tasks, and OpenSSL.
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::LoadArgs;
 use super::secured::{TlsLoadServer, generate_identity};
+#[cfg(handover_openssl)]
+use super::servers::buffer_bytes;
 #[cfg(feature = "peers")]
 use super::servers::echo_until_closed;
 use super::servers::{complete_messages_bytes, new_buffer};
 use super::wait::{create_epoll_set, wait_for_events};
+#[cfg(handover_openssl)]
+use crate::raw::peers::servers::serve_by_openssl;
 use handover_base::clock;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
@@ -192,6 +196,29 @@ impl TlsLoadServer for TokioTls {
             }
             Ok(usage_after_setup)
         })
+    }
+}
+
+/// Compared implementation: an epoll loop around OpenSSL, in C++.
+#[cfg(handover_openssl)]
+pub(super) struct OpenSslTls;
+
+#[cfg(handover_openssl)]
+impl TlsLoadServer for OpenSslTls {
+    fn serve(
+        streams: Vec<TcpStream>,
+        identity: &Identity,
+        load: &LoadArgs,
+    ) -> Result<Usage, Fault> {
+        for stream in &streams {
+            stream.set_nonblocking(true)?;
+        }
+        let pem = std::ffi::CString::new(identity.certificate_pem() + &identity.key_pem())
+            .map_err(Fault::from_error)?;
+        let mut usage_after_setup = Usage::default();
+        let set_up = || usage_after_setup = usage::thread_usage();
+        serve_by_openssl(streams, buffer_bytes(load), &pem, set_up)?;
+        Ok(usage_after_setup)
     }
 }
 

@@ -205,9 +205,14 @@ impl<S: Read + Write> EchoConnection<S> {
     }
 }
 
+/// Returns the size of a buffer for an incomplete message and the bytes of the next read.
+pub(super) fn buffer_bytes(load: &LoadArgs) -> usize {
+    READ_BYTES_MAX + message_bytes_max(load) as usize
+}
+
 /// Creates a buffer for an incomplete message and the bytes of the next read.
 pub(super) fn new_buffer(load: &LoadArgs) -> Vec<u8> {
-    vec![0; READ_BYTES_MAX + message_bytes_max(load) as usize]
+    vec![0; buffer_bytes(load)]
 }
 
 /// Compared implementation: an edge-triggered epoll loop without limits and time-outs.
@@ -360,7 +365,7 @@ pub(super) mod foreign {
     impl<L: EventLoopLibrary> LoadServer for L {
         fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
             let mut usage_after_setup = Usage::default();
-            let buffer_bytes = READ_BYTES_MAX + message_bytes_max(load) as usize;
+            let buffer_bytes = buffer_bytes(load);
             L::SERVER.serve(streams, buffer_bytes, || usage_after_setup = usage::thread_usage())?;
             Ok(usage_after_setup)
         }
