@@ -60,15 +60,19 @@ fn main() {
     build_program(&out, "program-hooks", &["-finstrument-functions"]);
     // Five bytes: a jump.
     build_program(&out, "program-entries", &["-fpatchable-function-entry=5"]);
-    compile_peers();
+    compile_peers(&out);
 }
 
 /// Names of the libraries that `c/peers.cpp` wraps. `c/headers.cpp` prints the names whose headers
 /// are installed.
-const PEERS: [&str; 4] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv"];
+const PEERS: [&str; 5] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv", "openssl"];
+
+/// Archives of OpenSSL, in the order in which they are linked: alone, and with the compression libraries with which
+/// some distributions build it.
+const OPENSSL_ARCHIVES: [&[&str]; 2] = [&["ssl", "crypto"], &["ssl", "crypto", "zstd", "z"]];
 
 /// Compiles `c/peers.cpp` for the libraries whose headers are installed, and sets `cfg(handover_NAME)` for each.
-fn compile_peers() {
+fn compile_peers(out: &Path) {
     for name in PEERS {
         println!("cargo::rustc-check-cfg=cfg(handover_{name})");
     }
@@ -88,10 +92,17 @@ fn compile_peers() {
     let is_found = |name: &str| headers.lines().any(|line| line.trim() == format!("found {name}"));
     let uv =
         ["uv_a", "uv"].into_iter().find_map(|name| Some((name, archive_folder(&build, name)?)));
-    let found: Vec<&str> = PEERS
+    let openssl = OPENSSL_ARCHIVES
         .into_iter()
-        .filter(|&name| is_found(name) && (name != "libuv" || uv.is_some()))
-        .collect();
+        .filter(|_| is_found("openssl"))
+        .find_map(|names| openssl_archives(&build, names, out));
+    let has_archives = |name: &str| match name {
+        "libuv" => uv.is_some(),
+        "openssl" => openssl.is_some(),
+        _ => true,
+    };
+    let found: Vec<&str> =
+        PEERS.into_iter().filter(|&name| is_found(name) && has_archives(name)).collect();
     for name in &found {
         build.define(&format!("HAVE_{}", name.to_uppercase()), None);
     }
@@ -102,9 +113,10 @@ fn compile_peers() {
         println!("cargo::rustc-cfg=handover_{name}");
     }
     // Archives where there are any, so that the program runs on machines without these libraries.
-    let libraries =
-        [Some(("stdc++", archive_folder(&build, "stdc++"))), uv.map(|it| (it.0, Some(it.1)))];
-    for (name, folder) in libraries.into_iter().flatten() {
+    let archives = uv.into_iter().chain(openssl.into_iter().flatten());
+    let archives = archives.map(|(name, folder)| (name, Some(folder)));
+    for (name, folder) in [("stdc++", archive_folder(&build, "stdc++"))].into_iter().chain(archives)
+    {
         match folder {
             Some(folder) => {
                 println!("cargo::rustc-link-search=native={}", folder.display());
@@ -121,6 +133,24 @@ fn archive_folder(build: &cc::Build, name: &str) -> Option<PathBuf> {
     let printed = compiler.arg(format!("-print-file-name=lib{name}.a")).output().ok()?;
     let path = PathBuf::from(String::from_utf8(printed.stdout).ok()?.trim());
     path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
+}
+
+/// Returns the archives `names` of OpenSSL with their folders; `None` if one of them is missing, or needs a library
+/// that is not among them, with which the program could not be linked.
+fn openssl_archives<'a>(
+    build: &cc::Build,
+    names: &[&'a str],
+    out: &Path,
+) -> Option<Vec<(&'a str, PathBuf)>> {
+    let archives: Vec<(&str, PathBuf)> = names
+        .iter()
+        .map(|&name| Some((name, archive_folder(build, name)?)))
+        .collect::<Option<_>>()?;
+    let mut link = build.try_get_compiler().ok()?.to_command();
+    link.args(["-shared", "-Wl,--no-undefined,--undefined=SSL_CTX_new", "-o"]);
+    link.arg(out.join("openssl-archives.so"));
+    link.args(archives.iter().map(|(name, folder)| folder.join(format!("lib{name}.a"))));
+    link.output().ok()?.status.success().then_some(archives)
 }
 
 /// Compiles `c/FILE.c` with the macros and flags of one variant; returns the path of the object file.

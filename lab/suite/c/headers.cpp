@@ -11,3 +11,9 @@ found boost_asio
 #if __has_include(<uv.h>)
 found libuv
 #endif
+#if __has_include(<openssl/ssl.h>)
+#include <openssl/opensslv.h>
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
+found openssl
+#endif
+#endif

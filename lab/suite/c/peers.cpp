@@ -23,6 +23,13 @@
 #ifdef HAVE_LIBUV
 #include <uv.h>
 #endif
+#ifdef HAVE_OPENSSL
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#endif
 
 /* A queue, its pushing ends and its popping end. The ends are deleted before the queue. No function throws, and none
  * but the constructors allocates: a push into a full queue fails. */
@@ -309,5 +316,186 @@ extern "C" int64_t handover_asio_serve(const int *fds, size_t count, size_t buff
     set_up(context);
     loop.run();
     return error ? -static_cast<int64_t>(error.value()) : messages_count;
+}
+#endif
+
+#ifdef HAVE_OPENSSL
+namespace {
+
+struct EpollSet {
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    ~EpollSet()
+    {
+        if (fd >= 0)
+            close(fd);
+    }
+};
+
+struct SslConnection {
+    int fd = -1;
+    SSL *ssl = nullptr;
+    /* The beginning of a message. */
+    std::vector<char> begun;
+    /* Bytes that the kernel did not take at once. */
+    std::vector<char> unsent;
+    int awaited_events = EPOLLIN;
+
+    ~SslConnection()
+    {
+        SSL_free(ssl);
+        close(fd);
+    }
+
+    /* Events without which the function that returned `result` cannot continue: 0 if the client has closed the
+     * connection; a negated errno if the function failed. */
+    int events_after(int result) const
+    {
+        switch (SSL_get_error(ssl, result)) {
+        case SSL_ERROR_WANT_READ:
+            return EPOLLIN;
+        case SSL_ERROR_WANT_WRITE:
+            return EPOLLOUT;
+        case SSL_ERROR_ZERO_RETURN:
+            return 0;
+        case SSL_ERROR_SYSCALL:
+            return errno != 0 ? -errno : -ECONNRESET;
+        default:
+            return -EPROTO;
+        }
+    }
+
+    /* Sends bytes, and stores those that the kernel does not take. Returns the events to wait for, as serve() does. */
+    int send(const char *bytes, size_t count)
+    {
+        size_t at = 0;
+        while (at < count) {
+            size_t sent = 0;
+            int result = SSL_write_ex(ssl, bytes + at, count - at, &sent);
+            if (result != 1) {
+                unsent.assign(bytes + at, bytes + count);
+                return events_after(result);
+            }
+            at += sent;
+        }
+        return EPOLLIN;
+    }
+
+    /* Continues the handshake, or echoes messages. Returns the events to wait for: 0 if the client has closed the
+     * connection; a negated errno after an error. */
+    int serve(std::vector<char> &buffer, int64_t &messages_count)
+    {
+        if (!SSL_is_init_finished(ssl)) {
+            int result = SSL_accept(ssl);
+            if (result != 1)
+                return events_after(result);
+        }
+        std::vector<char> rest;
+        rest.swap(unsent);
+        int events = send(rest.data(), rest.size());
+        while (unsent.empty()) {
+            size_t filled = begun.size();
+            std::copy(begun.begin(), begun.end(), buffer.begin());
+            int result = 1;
+            /* One call returns one record. */
+            do {
+                size_t count = 0;
+                result = SSL_read_ex(ssl, buffer.data() + filled, buffer.size() - filled, &count);
+                filled += count;
+            } while (result == 1 && filled < buffer.size() && SSL_has_pending(ssl));
+            events = result == 1 ? EPOLLIN : events_after(result);
+            if (events < 0)
+                return events;
+            size_t whole = whole_bytes(buffer.data(), filled, messages_count);
+            begun.assign(buffer.data() + whole, buffer.data() + filled);
+            int send_events = send(buffer.data(), whole);
+            if (send_events != EPOLLIN)
+                return send_events;
+            /* Records that OpenSSL has read already cause no event: they are left only if the buffer is full. */
+            if (result != 1 || filled < buffer.size())
+                return events;
+        }
+        return events;
+    }
+};
+
+/* Creates a context for TLS 1.3 with the certificate and the key in `pem`; returns null if it fails. Like the servers
+ * with rustls, it sends session tickets and stores no sessions. */
+SSL_CTX *new_ssl_context(const char *pem, size_t buffer_bytes)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    X509 *certificate = PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, nullptr, nullptr, nullptr);
+    bool is_usable = context != nullptr && certificate != nullptr && key != nullptr &&
+                     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+                     SSL_CTX_use_certificate(context, certificate) == 1 && SSL_CTX_use_PrivateKey(context, key) == 1;
+    EVP_PKEY_free(key);
+    X509_free(certificate);
+    BIO_free(bio);
+    if (!is_usable) {
+        SSL_CTX_free(context);
+        return nullptr;
+    }
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    /* A system call reads as much as it can, instead of a record's header and then its body. */
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_default_read_buffer_len(context, buffer_bytes);
+    return context;
+}
+
+} // namespace
+
+/* The connections do not block. `pem` is the certificate and its key; `set_up` is called when all handshakes are
+ * complete. */
+extern "C" int64_t handover_openssl_serve(const int *fds, size_t count, size_t buffer_bytes, const char *pem,
+                                          void (*set_up)(void *), void *context) noexcept
+{
+    std::vector<SslConnection> connections(count);
+    for (size_t at = 0; at < count; at++)
+        connections[at].fd = fds[at];
+    /* Each call of OpenSSL requires that no earlier error is stored; the first error ends this function. */
+    ERR_clear_error();
+    std::unique_ptr<SSL_CTX, void (*)(SSL_CTX *)> tls(new_ssl_context(pem, buffer_bytes), SSL_CTX_free);
+    if (!tls)
+        return -EINVAL;
+    EpollSet set;
+    for (size_t at = 0; at < count; at++) {
+        SslConnection &it = connections[at];
+        it.ssl = SSL_new(tls.get());
+        if (it.ssl == nullptr || SSL_set_fd(it.ssl, it.fd) != 1)
+            return -ENOMEM;
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = at;
+        if (epoll_ctl(set.fd, EPOLL_CTL_ADD, it.fd, &event) < 0)
+            return -errno;
+    }
+    std::vector<char> buffer(buffer_bytes);
+    int64_t messages_count = 0;
+    size_t securing_count = count, open_count = count;
+    epoll_event events[256];
+    while (open_count > 0) {
+        int ready_count = epoll_wait(set.fd, events, 256, -1);
+        if (ready_count < 0 && errno != EINTR)
+            return -errno;
+        for (int at = 0; at < ready_count; at++) {
+            SslConnection &it = connections[events[at].data.u64];
+            bool was_securing = !SSL_is_init_finished(it.ssl);
+            int awaited = it.serve(buffer, messages_count);
+            if (awaited < 0)
+                return awaited;
+            if (was_securing && SSL_is_init_finished(it.ssl) && --securing_count == 0)
+                set_up(context);
+            if (awaited == it.awaited_events)
+                continue;
+            it.awaited_events = awaited;
+            open_count -= awaited == 0;
+            events[at].events = static_cast<uint32_t>(awaited);
+            if (epoll_ctl(set.fd, awaited == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, it.fd, &events[at]) < 0)
+                return -errno;
+        }
+    }
+    return messages_count;
 }
 #endif

@@ -63,11 +63,11 @@ pub static SUITES: &[&[Bench]] = &[
 /// name is followed by the feature or library that adds the peer.
 pub fn peers_not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
-    let all: [(bool, &str); 10] = [
+    let all: [(bool, &str); 11] = [
         (
             peers,
             "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
-             tokio, tracing (feature peers)",
+             tokio, tokio-rustls, tracing (feature peers)",
         ),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
         (cfg!(feature = "peers-may"), "may (feature peers-may)"),
@@ -81,6 +81,7 @@ pub fn peers_not_built() -> Option<String> {
         (cfg!(handover_boost_lockfree) || !peers, "boost.lockfree (needs g++, libboost-dev)"),
         (cfg!(handover_boost_asio) || !peers, "boost.asio (needs g++, libboost-dev)"),
         (cfg!(handover_libuv) || !peers, "libuv (needs g++, libuv1-dev)"),
+        (cfg!(handover_openssl) || !peers, "OpenSSL 3 (needs g++, libssl-dev)"),
     ];
     let missing: Vec<&str> = all.iter().filter(|it| !it.0).map(|it| it.1).collect();
     (!missing.is_empty())

@@ -44,6 +44,10 @@ pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Sleep: secured::TlsLoad<secured::HandoverTlsServer<false>, false>, if feature = "tls";
     many ours "each" Sleep: secured::TlsLoad<secured::HandoverTlsServer<true>, true>, if feature = "tls";
     many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>, if feature = "tls";
+    many peer "tokio-rustls" Sleep: secured::TlsLoad<buffered::TokioTls, false>,
+        if all(feature = "peers", feature = "tls");
+    many peer "openssl" Sleep: secured::TlsLoad<buffered::OpenSslTls, false>,
+        if all(handover_openssl, feature = "tls");
     one ours "handover": handshake::Handshake<handshake::HandoverTls>, if feature = "tls";
     one peer "rustls": handshake::Handshake<buffered::RustlsSides>, if feature = "tls";
 };

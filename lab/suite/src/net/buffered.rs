@@ -1,11 +1,17 @@
-//! Compared implementation: rustls by its usual interface, which has its own buffers: the hand-written solution
-//! without this project.
+//! Compared implementations: TLS libraries by their usual interfaces, which have their own buffers. rustls with a
+//! hand-written epoll loop and in tokio's tasks, and OpenSSL.
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::LoadArgs;
 use super::secured::{TlsLoadServer, generate_identity};
+#[cfg(handover_openssl)]
+use super::servers::buffer_bytes;
+#[cfg(feature = "peers")]
+use super::servers::echo_until_closed;
 use super::servers::{complete_messages_bytes, new_buffer};
 use super::wait::{create_epoll_set, wait_for_events};
+#[cfg(handover_openssl)]
+use crate::raw::peers::servers::serve_by_openssl;
 use handover_base::clock;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
@@ -153,6 +159,66 @@ impl TlsLoadServer for EpollTls {
             }
         }
         Ok(set_up)
+    }
+}
+
+/// Compared implementation: a tokio task with a stream of tokio-rustls for each connection, all on one thread.
+#[cfg(feature = "peers")]
+pub(super) struct TokioTls;
+
+#[cfg(feature = "peers")]
+impl TlsLoadServer for TokioTls {
+    fn serve(
+        streams: Vec<TcpStream>,
+        identity: &Identity,
+        load: &LoadArgs,
+    ) -> Result<Usage, Fault> {
+        let acceptor = tokio_rustls::TlsAcceptor::from(new_server_config(identity)?);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let mut handshakes = Vec::new();
+            for stream in streams {
+                stream.set_nonblocking(true)?;
+                let stream = tokio::net::TcpStream::from_std(stream)?;
+                handshakes.push(tokio::spawn(acceptor.accept(stream)));
+            }
+            let mut secured = Vec::new();
+            for handshake in handshakes {
+                secured.push(handshake.await.map_err(Fault::from_error)??);
+            }
+            let usage_after_setup = usage::thread_usage();
+            let tasks: Vec<_> = secured
+                .into_iter()
+                .map(|stream| tokio::spawn(echo_until_closed(stream, new_buffer(load))))
+                .collect();
+            for task in tasks {
+                task.await.map_err(Fault::from_error)??;
+            }
+            Ok(usage_after_setup)
+        })
+    }
+}
+
+/// Compared implementation: an epoll loop around OpenSSL, in C++.
+#[cfg(handover_openssl)]
+pub(super) struct OpenSslTls;
+
+#[cfg(handover_openssl)]
+impl TlsLoadServer for OpenSslTls {
+    fn serve(
+        streams: Vec<TcpStream>,
+        identity: &Identity,
+        load: &LoadArgs,
+    ) -> Result<Usage, Fault> {
+        for stream in &streams {
+            stream.set_nonblocking(true)?;
+        }
+        let pem = std::ffi::CString::new(identity.certificate_pem() + &identity.key_pem())
+            .map_err(Fault::from_error)?;
+        let mut usage_after_setup = Usage::default();
+        let set_up = || usage_after_setup = usage::thread_usage();
+        serve_by_openssl(streams, buffer_bytes(load), &pem, set_up)?;
+        Ok(usage_after_setup)
     }
 }
 

@@ -205,9 +205,14 @@ impl<S: Read + Write> EchoConnection<S> {
     }
 }
 
+/// Returns the size of a buffer for an incomplete message and the bytes of the next read.
+pub(super) fn buffer_bytes(load: &LoadArgs) -> usize {
+    READ_BYTES_MAX + message_bytes_max(load) as usize
+}
+
 /// Creates a buffer for an incomplete message and the bytes of the next read.
 pub(super) fn new_buffer(load: &LoadArgs) -> Vec<u8> {
-    vec![0; READ_BYTES_MAX + message_bytes_max(load) as usize]
+    vec![0; buffer_bytes(load)]
 }
 
 /// Compared implementation: an edge-triggered epoll loop without limits and time-outs.
@@ -308,10 +313,10 @@ impl LoadServer for TokioServer {
 
 /// Reads and echoes complete messages until the client closes the connection.
 #[cfg(feature = "peers")]
-async fn echo_until_closed(
-    mut stream: tokio::net::TcpStream,
-    mut buffer: Vec<u8>,
-) -> Result<(), Fault> {
+pub(super) async fn echo_until_closed<S>(mut stream: S, mut buffer: Vec<u8>) -> Result<(), Fault>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut begun_bytes = 0;
     loop {
@@ -322,6 +327,8 @@ async fn echo_until_closed(
         let filled = begun_bytes + count;
         let whole = complete_messages_bytes(&buffer[..filled]);
         stream.write_all(&buffer[..whole]).await?;
+        // Does nothing without TLS, whose stream may keep records that the socket buffer did not accept.
+        stream.flush().await?;
         buffer.copy_within(whole..filled, 0);
         begun_bytes = filled - whole;
     }
@@ -358,7 +365,7 @@ pub(super) mod foreign {
     impl<L: EventLoopLibrary> LoadServer for L {
         fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
             let mut usage_after_setup = Usage::default();
-            let buffer_bytes = READ_BYTES_MAX + message_bytes_max(load) as usize;
+            let buffer_bytes = buffer_bytes(load);
             L::SERVER.serve(streams, buffer_bytes, || usage_after_setup = usage::thread_usage())?;
             Ok(usage_after_setup)
         }

@@ -274,11 +274,11 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
         {
             self.intern(name)?;
         }
-        let ns = at.ns.max(0) as u64;
+        // The times of a thread do not decrease, except in a damaged trace.
+        let ns = (at.ns.max(0) as u64).max(self.last_ns);
         let mut short = ShortMessage::default();
         short.push_tag(TRACE_PACKET_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
         let packet = short.begin_nested();
-        // The times of a thread do not decrease.
         short.push_number(packet::TIMESTAMP_FIELD, ns - self.last_ns);
         self.last_ns = ns;
         short.push_number(packet::SEQUENCE_ID_FIELD, self.sequence);
