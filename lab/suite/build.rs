@@ -94,7 +94,7 @@ fn compile_peers(out: &Path) {
         ["uv_a", "uv"].into_iter().find_map(|name| Some((name, archive_folder(&build, name)?)));
     let openssl = OPENSSL_ARCHIVES
         .into_iter()
-        .filter(|_| is_found("openssl"))
+        .filter(|_| is_found("openssl") && env::var_os("CARGO_FEATURE_TLS").is_some())
         .find_map(|names| openssl_archives(&build, names, out));
     let has_archives = |name: &str| match name {
         "libuv" => uv.is_some(),

@@ -46,8 +46,7 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>, if feature = "tls";
     many peer "tokio-rustls" Sleep: secured::TlsLoad<buffered::TokioTls, false>,
         if all(feature = "peers", feature = "tls");
-    many peer "openssl" Sleep: secured::TlsLoad<buffered::OpenSslTls, false>,
-        if all(handover_openssl, feature = "tls");
+    many peer "openssl" Sleep: secured::TlsLoad<buffered::OpenSslTls, false>, if handover_openssl;
     one ours "handover": handshake::Handshake<handshake::HandoverTls>, if feature = "tls";
     one peer "rustls": handshake::Handshake<buffered::RustlsSides>, if feature = "tls";
 };
