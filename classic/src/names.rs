@@ -46,8 +46,12 @@ const fn classic(
     ClassicProgram { command, file, folders }
 }
 
+/// Classic programs that are subcommands of this binary: all, or none without the feature `programs`.
+pub const CLASSIC_PROGRAMS: &[ClassicProgram] =
+    if cfg!(feature = "programs") { ALL_PROGRAMS } else { &[] };
+
 /// All classic programs.
-pub const CLASSIC_PROGRAMS: &[ClassicProgram] = &[
+const ALL_PROGRAMS: &[ClassicProgram] = &[
     classic("hello1", "hello1_evm", DEMO_FOLDERS),
     classic("hello2", "hello2_evm", DEMO_FOLDERS),
     classic("hello3", "hello3_evm", DEMO_FOLDERS),
