@@ -10,6 +10,10 @@
  * different handles are independent. Strings are UTF-8 and end with a zero byte. Output parameters are only written
  * if the function succeeds, unless its description says otherwise.
  *
+ * "Ownership" in a description says which handles, pointers and memory a function returns, keeps or invalidates.
+ * Otherwise it uses its arguments only until it returns, copies what it needs later, and leaves them to the program.
+ * A pointer that the library keeps for the program (context, data, payload, token, value) is never read or freed.
+ *
  * Licence: MIT OR Apache-2.0. Generated from the library's sources: do not edit.
  */
 
@@ -688,7 +692,7 @@ enum handover_status handover_event_create(const struct handover_event_config *c
  * Errors: `HANDOVER_BUSY` within the machine's handler, `HANDOVER_WRONG_THREAD` while another thread uses the machine;
  * then nothing is destroyed.
  * Threads: any. Blocking: while another thread is in the middle of a send. Ownership: the handle is invalid
- * afterwards; addresses stay valid; descriptors stay open.
+ * afterwards; addresses stay valid; descriptors stay open; `discard` does not get the messages of timers and watches.
  */
 enum handover_status handover_event_destroy(struct handover_event_machine *machine,
                                             handover_event_discard discard,
@@ -768,7 +772,8 @@ void handover_event_reply_destroy(struct handover_event_reply *reply);
  *
  * Errors: `HANDOVER_TIMED_OUT`, after which the reply can still come; `HANDOVER_CLOSED` if none will come, or it was
  * received before; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
- * Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0.
+ * Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0. Ownership:
+ * what `data` points to is now the caller's; the handle must still be destroyed.
  */
 enum handover_status handover_event_pending_reply_wait(const struct handover_event_pending_reply *pending,
                                                        uint64_t timeout_ns,
@@ -778,7 +783,8 @@ enum handover_status handover_event_pending_reply_wait(const struct handover_eve
  * Destroys the requester's end of a reply, so that the reply is refused, or lost if it has come.
  *
  * Errors: `HANDOVER_WRONG_THREAD` if another thread waits; then nothing is destroyed.
- * Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
+ * Threads: any. Blocking: never. Ownership: the handle is invalid afterwards; the pointer of a lost reply is not
+ * returned.
  */
 enum handover_status handover_event_pending_reply_destroy(struct handover_event_pending_reply *pending);
 
@@ -787,7 +793,7 @@ enum handover_status handover_event_pending_reply_destroy(struct handover_event_
  *
  * Errors: `HANDOVER_FULL`, and `HANDOVER_CLOSED` if the machine was destroyed; neither sets the last error.
  * Threads: any number at the same time. Blocking: never, except under `HANDOVER_EVENT_BLOCK`. Ownership: after an
- * error, `data` is the sender's again.
+ * error, `data` is the sender's again; that of a message that `HANDOVER_EVENT_DROP_OLDEST` drops is not returned.
  */
 enum handover_status handover_event_send(const struct handover_event_address *address,
                                          const struct handover_event_message *message);
@@ -796,7 +802,7 @@ enum handover_status handover_event_send(const struct handover_event_address *ad
  * Sends a copy of the message to the machine from its own thread: within its handler, or before it is run.
  *
  * Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
- * Threads: one at a time. Blocking: never.
+ * Threads: one at a time. Blocking: never. Ownership: after an error, `data` is the caller's again.
  */
 enum handover_status handover_event_send_self(const struct handover_event_machine *machine,
                                               const struct handover_event_message *message);
@@ -807,7 +813,8 @@ enum handover_status handover_event_send_self(const struct handover_event_machin
  *
  * Errors: `HANDOVER_FULL` if `timers_max` timers are running; `HANDOVER_WRONG_THREAD` while another thread runs the
  * machine.
- * Threads: one at a time, within the handler too. Blocking: never.
+ * Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine keeps `data` until the timer
+ * expires or is cancelled, or the machine is destroyed; only an expiry passes it to the handler.
  */
 enum handover_status handover_event_after(const struct handover_event_machine *machine,
                                           uint64_t delay_ns,
@@ -818,7 +825,8 @@ enum handover_status handover_event_after(const struct handover_event_machine *m
  * Starts a timer that expires every `period_ns` (at least 1): each time a copy of the message is handled. Its number
  * goes to `timer`, unless that is null.
  *
- * Errors and threads: as `handover_event_after`. Blocking: never.
+ * Errors and threads: as `handover_event_after`. Blocking: never. Ownership: the machine keeps `data`, and passes it
+ * to the handler each time, until the timer is cancelled or the machine destroyed.
  */
 enum handover_status handover_event_every(const struct handover_event_machine *machine,
                                           uint64_t period_ns,
@@ -830,7 +838,8 @@ enum handover_status handover_event_every(const struct handover_event_machine *m
  *
  * Errors: `HANDOVER_NOT_FOUND` if it has expired or was cancelled; `HANDOVER_WRONG_THREAD` while another thread runs
  * the machine.
- * Threads: one at a time, within the handler too. Blocking: never.
+ * Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine no longer keeps the
+ * message's `data`, and does not return it.
  */
 enum handover_status handover_event_cancel(const struct handover_event_machine *machine,
                                            uint64_t timer);
@@ -842,7 +851,8 @@ enum handover_status handover_event_cancel(const struct handover_event_machine *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for a negative descriptor or another interest; `HANDOVER_SYSTEM` if the kernel
  * cannot poll the descriptor, or if it is watched already; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
  * Threads: one at a time, within the handler too. Blocking: never. Ownership: the descriptor stays the program's, and
- * must be open until the watch ends by `handover_event_unwatch` or `handover_event_destroy`.
+ * must be open until the watch ends by `handover_event_unwatch` or `handover_event_destroy`; until then the machine
+ * keeps `data`.
  */
 enum handover_status handover_event_watch(const struct handover_event_machine *machine,
                                           int32_t descriptor,
@@ -864,7 +874,8 @@ enum handover_status handover_event_set_interest(const struct handover_event_mac
  * Ends a watch: no message of it is handled any more, and the descriptor may be closed.
  *
  * Errors: `HANDOVER_NOT_FOUND` if the watch has ended; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
- * Threads: one at a time, within the handler too. Blocking: never.
+ * Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine no longer keeps the
+ * message's `data`, and does not return it.
  */
 enum handover_status handover_event_unwatch(const struct handover_event_machine *machine,
                                             uint64_t watch);
@@ -939,7 +950,7 @@ enum handover_status handover_fiber_spawn(const struct handover_fiber_runtime *r
  * Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined again;
  * `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread joins it.
  * Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
- * Ownership: the handle must still be destroyed.
+ * Ownership: the result is now the caller's, as a fiber returns it once; the handle must still be destroyed.
  */
 enum handover_status handover_fiber_join(const struct handover_fiber *fiber,
                                          uint64_t timeout_ns,
@@ -1004,7 +1015,8 @@ enum handover_status handover_fiber_eventual_create(struct handover_fiber_eventu
  * Sets the value, and wakes all waiters.
  *
  * Errors: `HANDOVER_ALREADY_EXISTS` if it is set.
- * Threads: any number of threads and fibers at the same time. Blocking: never.
+ * Threads: any number of threads and fibers at the same time. Blocking: never. Ownership: the eventual keeps `value`
+ * until it is reset or destroyed, and gives it to each waiter; after an error it does not keep it.
  */
 enum handover_status handover_fiber_eventual_set(const struct handover_fiber_eventual *eventual,
                                                  void *value);
@@ -1015,7 +1027,7 @@ enum handover_status handover_fiber_eventual_set(const struct handover_fiber_eve
  *
  * Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
  * Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
- * others meanwhile.
+ * others meanwhile. Ownership: `value` is the pointer that was set, which other waiters may get too.
  */
 enum handover_status handover_fiber_eventual_wait(const struct handover_fiber_eventual *eventual,
                                                   uint64_t timeout_ns,
@@ -1027,6 +1039,7 @@ enum handover_status handover_fiber_eventual_wait(const struct handover_fiber_ev
  *
  * Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set.
  * Threads: one at a time; others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
+ * Ownership: the eventual no longer keeps the value, and does not return it.
  */
 enum handover_status handover_fiber_eventual_reset(const struct handover_fiber_eventual *eventual);
 
@@ -1048,7 +1061,7 @@ uint32_t handover_version(void);
  * Returns the text of a status: a constant string, never null. `status` is a `handover_status`; an unknown number
  * has a text too.
  *
- * Threads: any. Blocking: never.
+ * Threads: any. Blocking: never. Ownership: the string belongs to the library, and is always valid.
  */
 const char *handover_strerror(int32_t status);
 
@@ -1277,7 +1290,7 @@ void handover_ring_producer_destroy(struct handover_ring_producer *producer);
  * Destroys a consumer; null is ignored. The last one closes the ring, and destroys the elements that were not popped.
  *
  * Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle is invalid
- * afterwards.
+ * afterwards; what the destroyed elements point to is not freed.
  */
 void handover_ring_consumer_destroy(struct handover_ring_consumer *consumer);
 
@@ -1286,7 +1299,8 @@ void handover_ring_consumer_destroy(struct handover_ring_consumer *consumer);
  *
  * Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumers destroyed, for ever. Neither
  * sets the last error.
- * Threads: one at a time for SPSC, any number otherwise. Blocking: never.
+ * Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the ring keeps a copy of the
+ * element until it is popped; after an error it keeps none.
  */
 enum handover_status handover_ring_push(const struct handover_ring_producer *producer,
                                         const void *element);
@@ -1296,7 +1310,8 @@ enum handover_status handover_ring_push(const struct handover_ring_producer *pro
  * goes to `pushed_count`, which must not be null.
  *
  * Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were pushed.
- * Threads: one at a time for SPSC, any number otherwise. Blocking: never.
+ * Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the ring keeps copies of the
+ * first `*pushed_count` elements; the others are still the caller's.
  */
 enum handover_status handover_ring_push_batch(const struct handover_ring_producer *producer,
                                               const void *elements,
@@ -1308,7 +1323,7 @@ enum handover_status handover_ring_push_batch(const struct handover_ring_produce
  *
  * Errors: `HANDOVER_EMPTY`; `HANDOVER_CLOSED` if the ring is empty and closed, so that no element will follow.
  * Neither sets the last error.
- * Threads: one at a time. Blocking: never.
+ * Threads: one at a time. Blocking: never. Ownership: the element is now the caller's.
  */
 enum handover_status handover_ring_pop(struct handover_ring_consumer *consumer,
                                        void *element);
@@ -1318,7 +1333,7 @@ enum handover_status handover_ring_pop(struct handover_ring_consumer *consumer,
  * not be null.
  *
  * Errors: `HANDOVER_EMPTY` or `HANDOVER_CLOSED`, as `handover_ring_pop`, if none was popped.
- * Threads: one at a time. Blocking: never.
+ * Threads: one at a time. Blocking: never. Ownership: the popped elements are now the caller's.
  */
 enum handover_status handover_ring_pop_batch(struct handover_ring_consumer *consumer,
                                              void *elements,
@@ -1433,7 +1448,8 @@ enum handover_status handover_rpc_register(const struct handover_rpc_endpoint *e
  * Removes a procedure. Its handler does not run afterwards.
  *
  * Errors: `HANDOVER_NOT_FOUND` if it is not registered; `HANDOVER_BUSY` within a handler.
- * Threads: one at a time, not within a handler. Blocking: never.
+ * Threads: one at a time, not within a handler. Blocking: never. Ownership: the endpoint no longer keeps the
+ * procedure's `context`.
  */
 enum handover_status handover_rpc_unregister(const struct handover_rpc_endpoint *endpoint,
                                              const char *name,
@@ -1583,7 +1599,8 @@ enum handover_status handover_rpc_expose(const struct handover_rpc_endpoint *end
  *
  * Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still uses
  * it: call again.
- * Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`.
+ * Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`. Ownership: once this succeeds, the
+ * endpoint no longer keeps the memory; the program still destroys the memory's handle.
  */
 enum handover_status handover_rpc_withdraw(const struct handover_rpc_endpoint *endpoint,
                                            const struct handover_rpc_bulk *bulk,
@@ -1607,7 +1624,8 @@ enum handover_status handover_rpc_bulk_read(const void *bytes,
  * Errors: `HANDOVER_REFUSED` for a handle, range or right that the peer does not accept; `HANDOVER_INVALID_ARGUMENT` for
  * a range beyond the local memory; `HANDOVER_TIMED_OUT` and `HANDOVER_DISCONNECTED`, after which a part may have been
  * copied; `HANDOVER_SYSTEM`; `HANDOVER_FULL`.
- * Threads: one at a time, within a handler too. Blocking: up to `range->timeout_ns`.
+ * Threads: one at a time, within a handler too. Blocking: up to `range->timeout_ns`. Ownership: `memory` stays the
+ * program's.
  */
 enum handover_status handover_rpc_pull(const struct handover_rpc_endpoint *endpoint,
                                        struct handover_rpc_peer peer,
@@ -1618,7 +1636,7 @@ enum handover_status handover_rpc_pull(const struct handover_rpc_endpoint *endpo
 /**
  * Copies a range of the local memory into the peer's, and waits until that is done.
  *
- * Errors, threads and blocking: as `handover_rpc_pull`.
+ * Errors, threads, blocking and ownership: as `handover_rpc_pull`.
  */
 enum handover_status handover_rpc_push(const struct handover_rpc_endpoint *endpoint,
                                        struct handover_rpc_peer peer,
@@ -1738,7 +1756,8 @@ enum handover_status handover_sched_set_tenant_weight(struct handover_sched *sch
  *
  * Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
  * `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
- * Threads: one at a time. Blocking: never. Ownership: the token stays the program's.
+ * Threads: one at a time. Blocking: never. Ownership: the scheduler keeps the token until it gives the packet back;
+ * that of a packet that is dropped while `dropped` is null is not returned.
  */
 enum handover_status handover_sched_enqueue(struct handover_sched *scheduler,
                                             uint64_t now_ns,
@@ -1750,7 +1769,7 @@ enum handover_status handover_sched_enqueue(struct handover_sched *scheduler,
  * Dequeues the next packet that may leave at `now_ns` into `packet`.
  *
  * Errors: `HANDOVER_EMPTY`, which sets no last error, if none may leave.
- * Threads: one at a time. Blocking: never.
+ * Threads: one at a time. Blocking: never. Ownership: the scheduler no longer keeps the token.
  */
 enum handover_status handover_sched_dequeue(struct handover_sched *scheduler,
                                             uint64_t now_ns,
@@ -1796,7 +1815,8 @@ enum handover_status handover_timer_wheel_create(uint32_t timers_max,
  * Starts a timer that expires once, at `deadline_ns`; its number goes to `timer`, unless that is null.
  *
  * Errors: `HANDOVER_FULL` if `timers_max` timers are running.
- * Threads: one at a time. Blocking: never. Ownership: the payload stays the program's.
+ * Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload until the timer expires or is
+ * cancelled.
  */
 enum handover_status handover_timer_start(struct handover_timer_wheel *wheel,
                                           uint64_t deadline_ns,
@@ -1808,7 +1828,7 @@ enum handover_status handover_timer_start(struct handover_timer_wheel *wheel,
  * null.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` for a period of 0; `HANDOVER_FULL` if `timers_max` timers are running.
- * Threads: one at a time. Blocking: never. Ownership: the payload stays the program's.
+ * Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload until the timer is cancelled.
  */
 enum handover_status handover_timer_start_periodic(struct handover_timer_wheel *wheel,
                                                    uint64_t first_ns,
@@ -1820,7 +1840,7 @@ enum handover_status handover_timer_start_periodic(struct handover_timer_wheel *
  * Cancels a timer; its payload goes to `payload`, unless that is null.
  *
  * Errors: `HANDOVER_NOT_FOUND` if the timer is not running.
- * Threads: one at a time. Blocking: never.
+ * Threads: one at a time. Blocking: never. Ownership: the wheel no longer keeps the payload.
  */
 enum handover_status handover_timer_cancel(struct handover_timer_wheel *wheel,
                                            uint64_t timer,
@@ -1841,7 +1861,8 @@ enum handover_status handover_timer_reschedule(struct handover_timer_wheel *whee
  * returns `HANDOVER_EMPTY`.
  *
  * Errors: `HANDOVER_EMPTY`, which sets no last error, if no timer is due.
- * Threads: one at a time. Blocking: never.
+ * Threads: one at a time. Blocking: never. Ownership: the wheel no longer keeps the payload of a one-shot timer; it
+ * keeps that of a periodic one.
  */
 enum handover_status handover_timer_expire(struct handover_timer_wheel *wheel,
                                            uint64_t now_ns,

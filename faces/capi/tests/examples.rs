@@ -1,5 +1,5 @@
 //! The examples and the misuse test, compiled as a user would: installed by `install.sh`, found by pkg-config or CMake,
-//! with GCC and Clang, and run alone, under Valgrind, and with AddressSanitizer.
+//! with GCC and Clang, and run alone, under Valgrind, and with AddressSanitizer and UndefinedBehaviorSanitizer.
 
 use handover_probe::read::Trace;
 use std::ffi::OsStr;
@@ -44,7 +44,7 @@ fn run(command: &mut Command) -> String {
     stdout
 }
 
-/// Returns `true` if a tool can be started; otherwise says what is skipped.
+/// Returns `true` if a tool can be started; otherwise says what is skipped. `cargo xtask test` lists missing tools too.
 fn has(tool: &str, what: &str) -> bool {
     let is_there = Command::new(tool).arg("--version").output().is_ok();
     if !is_there {
@@ -91,6 +91,24 @@ fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Makes a command that runs a program like [`command`], under Valgrind, and fails if Valgrind finds errors.
+fn valgrind(program: &Path) -> Command {
+    let mut valgrind = command("valgrind");
+    valgrind.args([
+        "-q",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+        "--show-leak-kinds=definite",
+    ]);
+    if program.ends_with("traced") {
+        // The library changes the code of this program's probes.
+        valgrind.arg("--smc-check=all");
+    }
+    valgrind.arg(program);
+    valgrind
+}
+
 /// Runs client and server; returns the client's output.
 fn call(server: &mut Command, client: &mut Command) -> String {
     let mut serving =
@@ -107,8 +125,16 @@ fn call(server: &mut Command, client: &mut Command) -> String {
 const SUM: &str = "the sum of 1048576 bytes is 68419584\n\
     22: the peer's handler failed: send the handle of at most 1 MiB (22)\n";
 
-/// Compiles and runs all examples; `wrap` makes the command that runs a program.
-fn check_examples(compiler: &str, options: &[&str], wrap: fn(&Path) -> Command) {
+/// Addresses at which the RPC server listens, one for each transport without encryption.
+const ADDRESSES: &[&str] = &["sm://", "tcp://127.0.0.1:0", "uds://"];
+
+/// Compiles and runs all examples, those of RPC at each of `addresses`; `wrap` makes the command that runs a program.
+fn check_examples(
+    compiler: &str,
+    options: &[&str],
+    addresses: &[&str],
+    wrap: fn(&Path) -> Command,
+) {
     let folder = tempfile::tempdir().expect("make a temporary folder");
     let compile = |name: &str| compile(compiler, name, folder.path(), options);
     let output = |name: &str| run(&mut wrap(&compile(name)));
@@ -116,7 +142,7 @@ fn check_examples(compiler: &str, options: &[&str], wrap: fn(&Path) -> Command) 
     let events = output("examples/event.c");
     assert!(events.ends_with("ticks, and \"from a pipe\"\n"), "{events}");
     let (server, client) = (compile("examples/rpc_server.c"), compile("examples/rpc_client.c"));
-    for address in ["sm://", "tcp://127.0.0.1:0", "uds://"] {
+    for address in addresses {
         let sum = call(wrap(&server).arg(address), &mut wrap(&client));
         assert_eq!(sum, SUM, "over {address}");
     }
@@ -137,14 +163,14 @@ fn events_count(trace: &Path) -> usize {
 #[test]
 fn examples_compiled_by_gcc_print_what_they_should() {
     if has("gcc", "the examples with GCC") {
-        check_examples("gcc", &["-O2"], |program| command(program));
+        check_examples("gcc", &["-O2"], ADDRESSES, |program| command(program));
     }
 }
 
 #[test]
 fn examples_compiled_by_clang_print_what_they_should() {
     if has("clang", "the examples with Clang") {
-        check_examples("clang", &["-O1"], |program| command(program));
+        check_examples("clang", &["-O1"], ADDRESSES, |program| command(program));
     }
 }
 
@@ -228,39 +254,44 @@ fn probes_of_c_are_switched_by_the_environment() {
     assert_eq!(events_count(&trace), 113);
 }
 
+/// Options for C code with both sanitizers. They do not check the code of the library, whose allocations they see.
+const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
 #[test]
-fn c_code_with_address_sanitizer_finds_no_errors() {
-    if !has("gcc", "AddressSanitizer") {
-        return;
+fn examples_with_sanitizers_have_no_errors() {
+    if has("gcc", "the examples with sanitizers") {
+        check_examples("gcc", SANITIZED, ADDRESSES, |program| command(program));
     }
-    let folder = tempfile::tempdir().expect("make a temporary folder");
-    let options = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let program = compile("gcc", "tests/c/misuse.c", folder.path(), options);
-    // Fibers: the sanitizer takes their stacks for that of the thread.
-    assert_eq!(run(command(program).arg("fibers")), REFUSED);
-    let program = compile("gcc", "examples/ring.c", folder.path(), options);
-    assert_eq!(run(&mut command(program)), "samples: 25000 25000 25000 25000\n");
 }
 
 #[test]
-fn valgrind_finds_no_errors() {
-    if !has("valgrind", "Valgrind") || !has("gcc", "Valgrind") {
+fn misuse_with_sanitizers_has_no_errors() {
+    if !has("gcc", "misuse with sanitizers") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("make a temporary folder");
+    let program = compile("gcc", "tests/c/misuse.c", folder.path(), SANITIZED);
+    // Without fibers: AddressSanitizer takes their stacks for that of the thread.
+    assert_eq!(run(command(program).arg("fibers")), REFUSED);
+}
+
+#[test]
+fn examples_under_valgrind_have_no_errors() {
+    if has("valgrind", "the examples under Valgrind") && has("gcc", "the examples under Valgrind") {
+        // One transport, as each takes seconds; the misuse test has TCP under Valgrind.
+        check_examples("gcc", &["-O2"], &["sm://"], valgrind);
+    }
+}
+
+#[test]
+fn misuse_under_valgrind_has_no_errors() {
+    if !has("valgrind", "misuse under Valgrind") || !has("gcc", "misuse under Valgrind") {
         return;
     }
     let folder = tempfile::tempdir().expect("make a temporary folder");
     let program = compile("gcc", "tests/c/misuse.c", folder.path(), &[]);
-    let mut valgrind = command("valgrind");
-    valgrind.args([
-        "-q",
-        "--error-exitcode=9",
-        "--leak-check=full",
-        "--errors-for-leak-kinds=definite",
-    ]);
-    // Fibers: Valgrind does not know of their stacks.
-    assert_eq!(
-        run(valgrind.args(["--show-leak-kinds=definite"]).arg(program).arg("fibers")),
-        REFUSED
-    );
+    // Without fibers: Valgrind does not know of their stacks.
+    assert_eq!(run(valgrind(&program).arg("fibers")), REFUSED);
 }
 
 #[test]

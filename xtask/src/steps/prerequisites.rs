@@ -35,6 +35,28 @@ pub fn install_clippy(context: &mut TestContext) {
     }
 }
 
+/// Tools of the tests of handover-capi (`has` in `faces/capi/tests/examples.rs`), each with the checks that pass
+/// without running if it is missing.
+const C_LIBRARY_TOOLS: [(&str, &str); 8] = [
+    ("gcc", "C examples with GCC, with sanitizers, and under Valgrind"),
+    ("g++", "C++ example with GCC"),
+    ("clang", "C examples with Clang"),
+    ("clang++", "C++ example with Clang"),
+    ("valgrind", "C examples under Valgrind"),
+    ("cmake", "CMake configuration of the C library"),
+    ("pkg-config", "pkg-config file of the C library"),
+    ("nm", "symbols of the C library"),
+];
+
+/// Records the checks of handover-capi that its tests skip, as a tool is missing. Installs nothing: Clang is large.
+pub fn record_missing_c_tools(context: &mut TestContext) {
+    for (tool, checks) in C_LIBRARY_TOOLS {
+        if !CommandLine::program(tool).args(["--version"]).succeeds() {
+            context.record_skipped(checks, format!("{tool} is not installed"));
+        }
+    }
+}
+
 /// Installs Debian packages; needs root and apt-get.
 pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
     let names = packages.join(" and ");

@@ -27,6 +27,9 @@ const TESTED_FEATURES: [&str; 5] = [
     "handover-ring/async",
 ];
 
+/// Package whose tests leave out checks for which a tool is missing.
+const C_LIBRARY_PACKAGE: &str = "handover-capi";
+
 /// Returns the option that enables [`TESTED_FEATURES`] of `crates`.
 pub fn feature_args<'a>(crates: impl IntoIterator<Item = &'a Crate>) -> Option<String> {
     let names: BTreeSet<&str> = crates.into_iter().map(|one| &*one.name).collect();
@@ -141,6 +144,9 @@ pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
     queue.retain(|program| context.should_test(&program.package));
+    if queue.iter().any(|program| program.package == C_LIBRARY_PACKAGE) {
+        super::prerequisites::record_missing_c_tools(context);
+    }
     let libraries = CommandLine::new("rustc --print target-libdir").capture_stdout()?;
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

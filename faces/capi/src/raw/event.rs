@@ -253,7 +253,7 @@ pub unsafe extern "C" fn handover_event_create(
 /// Errors: `HANDOVER_BUSY` within the machine's handler, `HANDOVER_WRONG_THREAD` while another thread uses the machine;
 /// then nothing is destroyed.
 /// Threads: any. Blocking: while another thread is in the middle of a send. Ownership: the handle is invalid
-/// afterwards; addresses stay valid; descriptors stay open.
+/// afterwards; addresses stay valid; descriptors stay open; `discard` does not get the messages of timers and watches.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_event_destroy(
@@ -416,7 +416,8 @@ pub extern "C" fn handover_event_reply_destroy(reply: Option<Box<handover_event_
 ///
 /// Errors: `HANDOVER_TIMED_OUT`, after which the reply can still come; `HANDOVER_CLOSED` if none will come, or it was
 /// received before; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
-/// Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0.
+/// Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0. Ownership:
+/// what `data` points to is now the caller's; the handle must still be destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_pending_reply_wait(
@@ -444,7 +445,8 @@ pub extern "C" fn handover_event_pending_reply_wait(
 /// Destroys the requester's end of a reply, so that the reply is refused, or lost if it has come.
 ///
 /// Errors: `HANDOVER_WRONG_THREAD` if another thread waits; then nothing is destroyed.
-/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards; the pointer of a lost reply is not
+/// returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_event_pending_reply_destroy(
@@ -465,7 +467,7 @@ fn send_fault(error: &SendError<Message>) -> Fault {
 ///
 /// Errors: `HANDOVER_FULL`, and `HANDOVER_CLOSED` if the machine was destroyed; neither sets the last error.
 /// Threads: any number at the same time. Blocking: never, except under `HANDOVER_EVENT_BLOCK`. Ownership: after an
-/// error, `data` is the sender's again.
+/// error, `data` is the sender's again; that of a message that `HANDOVER_EVENT_DROP_OLDEST` drops is not returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_send(
@@ -498,7 +500,7 @@ fn with_context<T>(
 /// Sends a copy of the message to the machine from its own thread: within its handler, or before it is run.
 ///
 /// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
-/// Threads: one at a time. Blocking: never.
+/// Threads: one at a time. Blocking: never. Ownership: after an error, `data` is the caller's again.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_send_self(
@@ -520,7 +522,8 @@ fn timers_fault<M>(_: TimersFull<M>) -> Fault {
 ///
 /// Errors: `HANDOVER_FULL` if `timers_max` timers are running; `HANDOVER_WRONG_THREAD` while another thread runs the
 /// machine.
-/// Threads: one at a time, within the handler too. Blocking: never.
+/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine keeps `data` until the timer
+/// expires or is cancelled, or the machine is destroyed; only an expiry passes it to the handler.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_after(
@@ -541,7 +544,8 @@ pub extern "C" fn handover_event_after(
 /// Starts a timer that expires every `period_ns` (at least 1): each time a copy of the message is handled. Its number
 /// goes to `timer`, unless that is null.
 ///
-/// Errors and threads: as `handover_event_after`. Blocking: never.
+/// Errors and threads: as `handover_event_after`. Blocking: never. Ownership: the machine keeps `data`, and passes it
+/// to the handler each time, until the timer is cancelled or the machine destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_every(
@@ -567,7 +571,8 @@ pub extern "C" fn handover_event_every(
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if it has expired or was cancelled; `HANDOVER_WRONG_THREAD` while another thread runs
 /// the machine.
-/// Threads: one at a time, within the handler too. Blocking: never.
+/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine no longer keeps the
+/// message's `data`, and does not return it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_cancel(
@@ -629,7 +634,8 @@ fn watch_fault(error: WatchError) -> Fault {
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for a negative descriptor or another interest; `HANDOVER_SYSTEM` if the kernel
 /// cannot poll the descriptor, or if it is watched already; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
 /// Threads: one at a time, within the handler too. Blocking: never. Ownership: the descriptor stays the program's, and
-/// must be open until the watch ends by `handover_event_unwatch` or `handover_event_destroy`.
+/// must be open until the watch ends by `handover_event_unwatch` or `handover_event_destroy`; until then the machine
+/// keeps `data`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_watch(
@@ -676,7 +682,8 @@ pub extern "C" fn handover_event_set_interest(
 /// Ends a watch: no message of it is handled any more, and the descriptor may be closed.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if the watch has ended; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
-/// Threads: one at a time, within the handler too. Blocking: never.
+/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine no longer keeps the
+/// message's `data`, and does not return it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_unwatch(

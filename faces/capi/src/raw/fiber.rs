@@ -129,7 +129,7 @@ pub extern "C" fn handover_fiber_spawn(
 /// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined again;
 /// `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread joins it.
 /// Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
-/// Ownership: the handle must still be destroyed.
+/// Ownership: the result is now the caller's, as a fiber returns it once; the handle must still be destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_join(
@@ -304,7 +304,8 @@ pub extern "C" fn handover_fiber_eventual_create(
 /// Sets the value, and wakes all waiters.
 ///
 /// Errors: `HANDOVER_ALREADY_EXISTS` if it is set.
-/// Threads: any number of threads and fibers at the same time. Blocking: never.
+/// Threads: any number of threads and fibers at the same time. Blocking: never. Ownership: the eventual keeps `value`
+/// until it is reset or destroyed, and gives it to each waiter; after an error it does not keep it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_set(
@@ -329,7 +330,7 @@ pub extern "C" fn handover_fiber_eventual_set(
 ///
 /// Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
 /// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
-/// others meanwhile.
+/// others meanwhile. Ownership: `value` is the pointer that was set, which other waiters may get too.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_wait(
@@ -360,6 +361,7 @@ pub extern "C" fn handover_fiber_eventual_wait(
 ///
 /// Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set.
 /// Threads: one at a time; others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
+/// Ownership: the eventual no longer keeps the value, and does not return it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_reset(

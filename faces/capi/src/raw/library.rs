@@ -24,7 +24,7 @@ pub extern "C" fn handover_version() -> u32 {
 /// Returns the text of a status: a constant string, never null. `status` is a `handover_status`; an unknown number
 /// has a text too.
 ///
-/// Threads: any. Blocking: never.
+/// Threads: any. Blocking: never. Ownership: the string belongs to the library, and is always valid.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_strerror(status: i32) -> *const c_char {

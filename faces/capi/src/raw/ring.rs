@@ -601,7 +601,7 @@ pub extern "C" fn handover_ring_producer_destroy(producer: Option<Box<handover_r
 /// Destroys a consumer; null is ignored. The last one closes the ring, and destroys the elements that were not popped.
 ///
 /// Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle is invalid
-/// afterwards.
+/// afterwards; what the destroyed elements point to is not freed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_ring_consumer_destroy(consumer: Option<Box<handover_ring_consumer>>) {
@@ -612,7 +612,8 @@ pub extern "C" fn handover_ring_consumer_destroy(consumer: Option<Box<handover_r
 ///
 /// Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumers destroyed, for ever. Neither
 /// sets the last error.
-/// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
+/// Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the ring keeps a copy of the
+/// element until it is popped; after an error it keeps none.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_push(
@@ -636,7 +637,8 @@ pub unsafe extern "C" fn handover_ring_push(
 /// goes to `pushed_count`, which must not be null.
 ///
 /// Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were pushed.
-/// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
+/// Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the ring keeps copies of the
+/// first `*pushed_count` elements; the others are still the caller's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_push_batch(
@@ -672,7 +674,7 @@ pub unsafe extern "C" fn handover_ring_push_batch(
 ///
 /// Errors: `HANDOVER_EMPTY`; `HANDOVER_CLOSED` if the ring is empty and closed, so that no element will follow.
 /// Neither sets the last error.
-/// Threads: one at a time. Blocking: never.
+/// Threads: one at a time. Blocking: never. Ownership: the element is now the caller's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_pop(
@@ -704,7 +706,7 @@ fn failed_pop_status(consumer: &handover_ring_consumer) -> handover_status {
 /// not be null.
 ///
 /// Errors: `HANDOVER_EMPTY` or `HANDOVER_CLOSED`, as `handover_ring_pop`, if none was popped.
-/// Threads: one at a time. Blocking: never.
+/// Threads: one at a time. Blocking: never. Ownership: the popped elements are now the caller's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_pop_batch(

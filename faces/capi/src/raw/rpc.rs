@@ -436,7 +436,8 @@ pub unsafe extern "C" fn handover_rpc_register(
 /// Removes a procedure. Its handler does not run afterwards.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if it is not registered; `HANDOVER_BUSY` within a handler.
-/// Threads: one at a time, not within a handler. Blocking: never.
+/// Threads: one at a time, not within a handler. Blocking: never. Ownership: the endpoint no longer keeps the
+/// procedure's `context`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_unregister(

@@ -344,7 +344,8 @@ fn refusal_fault(reason: Refusal) -> Fault {
 ///
 /// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
 /// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
-/// Threads: one at a time. Blocking: never. Ownership: the token stays the program's.
+/// Threads: one at a time. Blocking: never. Ownership: the scheduler keeps the token until it gives the packet back;
+/// that of a packet that is dropped while `dropped` is null is not returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_sched_enqueue(
@@ -377,7 +378,7 @@ pub extern "C" fn handover_sched_enqueue(
 /// Dequeues the next packet that may leave at `now_ns` into `packet`.
 ///
 /// Errors: `HANDOVER_EMPTY`, which sets no last error, if none may leave.
-/// Threads: one at a time. Blocking: never.
+/// Threads: one at a time. Blocking: never. Ownership: the scheduler no longer keeps the token.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_sched_dequeue(

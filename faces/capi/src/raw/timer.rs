@@ -68,7 +68,8 @@ pub extern "C" fn handover_timer_wheel_create(
 /// Starts a timer that expires once, at `deadline_ns`; its number goes to `timer`, unless that is null.
 ///
 /// Errors: `HANDOVER_FULL` if `timers_max` timers are running.
-/// Threads: one at a time. Blocking: never. Ownership: the payload stays the program's.
+/// Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload until the timer expires or is
+/// cancelled.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_start(
@@ -89,7 +90,7 @@ pub extern "C" fn handover_timer_start(
 /// null.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for a period of 0; `HANDOVER_FULL` if `timers_max` timers are running.
-/// Threads: one at a time. Blocking: never. Ownership: the payload stays the program's.
+/// Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload until the timer is cancelled.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_start_periodic(
@@ -114,7 +115,7 @@ pub extern "C" fn handover_timer_start_periodic(
 /// Cancels a timer; its payload goes to `payload`, unless that is null.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if the timer is not running.
-/// Threads: one at a time. Blocking: never.
+/// Threads: one at a time. Blocking: never. Ownership: the wheel no longer keeps the payload.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_cancel(
@@ -154,7 +155,8 @@ pub extern "C" fn handover_timer_reschedule(
 /// returns `HANDOVER_EMPTY`.
 ///
 /// Errors: `HANDOVER_EMPTY`, which sets no last error, if no timer is due.
-/// Threads: one at a time. Blocking: never.
+/// Threads: one at a time. Blocking: never. Ownership: the wheel no longer keeps the payload of a one-shot timer; it
+/// keeps that of a periodic one.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_expire(

@@ -200,7 +200,8 @@ pub extern "C" fn handover_rpc_expose(
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still uses
 /// it: call again.
-/// Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`.
+/// Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`. Ownership: once this succeeds, the
+/// endpoint no longer keeps the memory; the program still destroys the memory's handle.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_withdraw(
@@ -278,7 +279,8 @@ fn parse_transfer<'a>(
 /// Errors: `HANDOVER_REFUSED` for a handle, range or right that the peer does not accept; `HANDOVER_INVALID_ARGUMENT` for
 /// a range beyond the local memory; `HANDOVER_TIMED_OUT` and `HANDOVER_DISCONNECTED`, after which a part may have been
 /// copied; `HANDOVER_SYSTEM`; `HANDOVER_FULL`.
-/// Threads: one at a time, within a handler too. Blocking: up to `range->timeout_ns`.
+/// Threads: one at a time, within a handler too. Blocking: up to `range->timeout_ns`. Ownership: `memory` stays the
+/// program's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_pull(
@@ -297,7 +299,7 @@ pub extern "C" fn handover_rpc_pull(
 
 /// Copies a range of the local memory into the peer's, and waits until that is done.
 ///
-/// Errors, threads and blocking: as `handover_rpc_pull`.
+/// Errors, threads, blocking and ownership: as `handover_rpc_pull`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_push(
