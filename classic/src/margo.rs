@@ -23,6 +23,7 @@ use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, Tls
 use meeting::{MeetingFile, WaitLimit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use serde_json::{Map, Value};
 use std::any::Any;
 use std::cell::OnceCell;
 use std::io::{BufRead, BufReader, Write};
@@ -394,13 +395,13 @@ impl SharedOptions {
     /// Returns the endpoint configuration of `--config`, with the TLS files of `--cert`, `--key`
     /// and `--ca`.
     fn config(&self) -> anyhow::Result<Config> {
-        let config = self.config_in_json()?;
-        let (Some(certificates), Some(private_key), Some(roots)) =
-            (self.cert.clone(), self.key.clone(), self.ca.clone())
-        else {
-            return Ok(config);
-        };
-        Ok(Config { tls: Some(TlsFiles { certificates, private_key, roots }), ..config })
+        let mut config = self.config_in_json()?;
+        if let (Some(cert), Some(key), Some(ca)) = (&self.cert, &self.key, &self.ca) {
+            let files = TlsFiles::default();
+            let files = files.certificates(cert.clone()).private_key(key.clone()).roots(ca.clone());
+            config.access.tls = Some(files);
+        }
+        Ok(config)
     }
 
     /// Rejects tls:// without certificates, and certificates without tls://.
@@ -409,7 +410,7 @@ impl SharedOptions {
         if self.cert.is_some() && !is_tls {
             return Err(to_usage_error("--cert needs -n tls://"));
         }
-        if is_tls && self.config()?.tls.is_none() {
+        if is_tls && self.config()?.access.tls.is_none() {
             return Err(to_usage_error(
                 "-n tls:// needs --cert, --key and --ca, or `tls` in --config",
             ));
@@ -455,14 +456,14 @@ impl SharedOptions {
             affinity::pin(if side == Role::Client { client_cpu } else { server_cpu })?;
         }
         let monitoring = config.monitoring || self.diagnostics.is_some();
-        Ok(Config { spin_forever: self.should_spin(side), monitoring, ..config })
+        Ok(config.spin_forever(self.should_spin(side)).monitoring(monitoring))
     }
 
     /// Returns the name of a rank's waiting mode: `spin`, `sleep` or `adaptive`.
     fn mode(&self, side: Role) -> &'static str {
         match self.should_spin(side) {
             true => "spin",
-            false if self.config().is_ok_and(|it| it.spin_ns_max == 0) => "sleep",
+            false if self.config().is_ok_and(|it| it.spin_max.is_zero()) => "sleep",
             false => "adaptive",
         }
     }
@@ -535,14 +536,26 @@ impl Partner {
     }
 }
 
-/// Parses a configuration from JSON and validates it. Errors name the key.
+/// Parses a configuration from JSON and validates it. The keys `secret_file` and `tls` of `access`
+/// may also stand at the top. Errors name the key.
 fn config_from_json(json: &str) -> anyhow::Result<Config> {
     // serde would take a list as the fields' values in their order.
     ensure!(
         json.trim_start().starts_with('{'),
         "the configuration must be a JSON object, as in {{\"key\": value}}"
     );
-    let config: Config = serde_json::from_str(json)?;
+    let mut keys: Map<String, Value> = serde_json::from_str(json)?;
+    let found = ["secret_file", "tls"].into_iter().filter_map(|key| keys.remove_entry(key));
+    let found: Vec<_> = found.collect();
+    let config: Config = if found.is_empty() {
+        serde_json::from_str(json)?
+    } else {
+        let access = keys.entry("access").or_insert_with(|| Map::new().into());
+        if let Some(access) = access.as_object_mut() {
+            access.extend(found);
+        }
+        serde_json::from_value(keys.into())?
+    };
     config.validate()?;
     Ok(config)
 }
@@ -557,5 +570,16 @@ mod tests {
         for text in ["", "0", "0,", "1,2,3", "-1,0", "a,b"] {
             assert!(text.parse::<Timeouts>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn keys_of_access_are_accepted_at_the_top() {
+        let parse = |json| config_from_json(json).map(|config| config.access);
+        let nested = parse(r#"{"access": {"secret_file": "s", "remote_stop": true}}"#);
+        let access = nested.expect("nested keys");
+        assert_eq!((access.secret_file.as_deref(), access.remote_stop), (Some("s"), true));
+        let top = parse(r#"{"secret_file": "s", "access": {"remote_stop": true}}"#);
+        assert_eq!(top.expect("a key at the top"), access);
+        assert!(parse(r#"{"secret_file": "s", "remote_stop": true}"#).is_err());
     }
 }

@@ -454,17 +454,15 @@ fn jain_index(rates: &[f64]) -> f64 {
 impl Scale {
     /// Returns the endpoint configuration for a run with `ranks_count` ranks.
     fn config(&self, ranks_count: u32) -> Config {
-        let usual = Config::default();
+        let mut config = Config::default();
+        let limits = &mut config.connections;
         // At most PAYLOAD_BYTES_MAX; the results of a rank are shorter than the usual maximum.
-        let message_bytes_max = usual.message_bytes_max.max(self.payload_bytes as u32);
-        Config {
-            message_bytes_max,
-            peers_max: usual.peers_max.max(2 * ranks_count),
-            handshakes_max: usual.handshakes_max.max(ranks_count),
-            // Many ranks may start at the same time on few CPUs.
-            handshake_timeout_ms: (self.wait * 1000) as u32,
-            ..usual
-        }
+        limits.message_bytes_max = limits.message_bytes_max.max(self.payload_bytes as u32);
+        limits.peers_max = limits.peers_max.max(2 * ranks_count);
+        limits.handshakes_max = limits.handshakes_max.max(ranks_count);
+        // Many ranks may start at the same time on few CPUs.
+        limits.handshake_timeout = Duration::from_secs(self.wait);
+        config
     }
 }
 

@@ -60,16 +60,16 @@ impl PointToPointProgram for Latency {
         &self.shared_options
     }
 
-    fn config(&self, usual: Config) -> Config {
+    fn config(&self, mut config: Config) -> Config {
         // Twice PAYLOAD_BYTES_MAX fits a u32.
         let payload_bytes = self.payload_bytes as u32;
-        let message_bytes_max = usual.message_bytes_max.max(payload_bytes);
-        Config {
-            message_bytes_max,
-            shared_bytes: usual.shared_bytes.max((2 * message_bytes_max).next_power_of_two()),
-            queued_bytes_max: usual.queued_bytes_max.max(4 * message_bytes_max),
-            ..usual
-        }
+        let limits = &mut config.connections;
+        let message_bytes_max = limits.message_bytes_max.max(payload_bytes);
+        limits.message_bytes_max = message_bytes_max;
+        limits.queued_bytes_max = limits.queued_bytes_max.max(4 * message_bytes_max);
+        let shared_bytes = &mut config.shared_memory.shared_bytes;
+        *shared_bytes = (*shared_bytes).max((2 * message_bytes_max).next_power_of_two());
+        config
     }
 
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {

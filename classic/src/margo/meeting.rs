@@ -6,8 +6,8 @@ use crate::ranks::parent_and_start_ticks;
 use anyhow::{Context as _, bail};
 use handover_program::exit::{check_interrupt, to_usage_error};
 use handover_rpc::{
-    Address, CallError, Calling, CloseReason, Config, Context, Endpoint, EndpointError, Failure,
-    FrameError, Method, Peer, Transport,
+    Address, CallError, Calling, CloseReason, Config, ConnectionsConfig, Context, Endpoint,
+    EndpointError, Failure, FrameError, Method, Peer, Transport,
 };
 use rustix::fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -277,11 +277,12 @@ pub fn machine_id() -> String {
 /// calls it.
 const MEET: Method = Method::new("meet");
 /// Time limit for connecting to the rendezvous.
-const CONNECT_TIMEOUT_MS: u32 = 1000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Creates an endpoint without encryption, which is used for the meeting only.
 fn meeting_endpoint() -> anyhow::Result<Endpoint> {
-    Ok(Endpoint::new(Config { handshake_timeout_ms: CONNECT_TIMEOUT_MS, ..Config::default() })?)
+    let limits = ConnectionsConfig::default().handshake_timeout(CONNECT_TIMEOUT);
+    Ok(Endpoint::new(Config::default().connections(limits))?)
 }
 
 /// Connection of rank 1 to the rendezvous. Rank 1 keeps it open until it has connected to the
@@ -325,14 +326,20 @@ pub fn wait_at_host(
         comes.get_or_init(|| context.peer());
         Ok(line.clone())
     })?;
-    endpoint.listen(&Address::Tcp(rendezvous.to_owned())).map_err(|error| match error {
-        EndpointError::HostUnresolved { .. }
-        | EndpointError::SystemCall { errno: Errno::ADDRNOTAVAIL, .. } => {
-            to_usage_error(format!(
+    endpoint.listen(&Address::Tcp(rendezvous.to_owned())).map_err(|error| {
+        let is_foreign = match &error {
+            EndpointError::HostUnresolved { .. } => true,
+            EndpointError::SystemCall { source, .. } => {
+                source.kind() == io::ErrorKind::AddrNotAvailable
+            }
+            _ => false,
+        };
+        match is_foreign {
+            true => to_usage_error(format!(
                 "--rendezvous {rendezvous}: rank 0 cannot listen there, as it is not an address of this host: {error}"
-            ))
+            )),
+            false => anyhow::anyhow!("--rendezvous {rendezvous}: rank 0 cannot listen there: {error}"),
         }
-        _ => anyhow::anyhow!("--rendezvous {rendezvous}: rank 0 cannot listen there: {error}"),
     })?;
     loop {
         if let Some(peer) = met.get() {

@@ -159,7 +159,8 @@ fn time_rpc(
     ms: u64,
     far_cpu: u32,
 ) -> Result<Quantiles, Box<dyn Error>> {
-    let config = Config { spin_forever: spins, spin_ns_max, ..Config::default() };
+    let config =
+        Config::default().spin_forever(spins).spin_max(Duration::from_nanos(spin_ns_max.into()));
     let mut server = Endpoint::new(config.clone())?;
     let address = server.listen(&listen_at.parse()?)?;
     server.register("noop", 0, |_, ()| Ok(()))?;

@@ -4,8 +4,8 @@
 //! `cargo run --release -p handover-rpc --example rpc-sum`
 
 use handover_rpc::{
-    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Calling, Config, Context, Endpoint,
-    Failure, Method, Rights,
+    AccessConfig, Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Calling, Config,
+    Context, Endpoint, Failure, Method, Rights,
 };
 use std::error::Error;
 
@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Creates a server that registers `sum`; returns it with its address.
 fn listen() -> Result<(Endpoint, Address), Box<dyn Error>> {
-    let mut server = Endpoint::new(Config { remote_stop: true, ..Config::default() })?;
+    let access = AccessConfig::default().remote_stop(true);
+    let mut server = Endpoint::new(Config::default().access(access))?;
     let memory = BulkMemory::shared(BYTES)?;
     server.register("sum", 0, move |context, handle| sum(context, handle, &memory))?;
     let address = server.listen(&"sm://".parse()?)?;

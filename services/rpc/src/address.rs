@@ -91,13 +91,13 @@ pub enum Address {
     /// TCP at `HOST:PORT`. When listening, an empty string stands for `127.0.0.1:0`, and the kernel
     /// chooses the port if it is 0.
     ///
-    /// **Without a shared secret ([`Config::secret_file`](crate::Config::secret_file)) anybody who
-    /// can reach the port can call, and with or without one anybody on the network path can read
-    /// the traffic.** Between hosts that do not trust their network, use [`Tls`](Self::Tls).
+    /// **Without a shared secret ([`secret_file`](crate::AccessConfig#structfield.secret_file))
+    /// anybody who can reach the port can call, and with or without one anybody on the network path
+    /// can read the traffic.** Between hosts that do not trust their network, use [`Tls`](Self::Tls).
     Tcp(String),
     /// TCP with mutual TLS at `HOST:PORT`. An empty string and port 0 mean the same as for
     /// [`Tcp`](Self::Tcp). Needs the feature `tls` and certificates
-    /// ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name HOST.
+    /// ([`tls`](crate::AccessConfig#structfield.tls)). The acceptor's certificate must name HOST.
     Tls(String),
     /// UCX, whose connections are set up over TCP at `HOST:PORT`. An empty string and port 0 mean
     /// the same as for [`Tcp`](Self::Tcp). Needs the feature `ucx`, and UCX's library, which is

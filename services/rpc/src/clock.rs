@@ -13,8 +13,12 @@ use std::time::Duration;
 
 /// Returns the current time plus `timeout`, in ns.
 pub(crate) fn after(timeout: Duration) -> u64 {
-    let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    now_ns().saturating_add(timeout_ns)
+    now_ns().saturating_add(ns_from_duration(timeout))
+}
+
+/// Returns a time in ns; `u64::MAX` if it is longer.
+pub(crate) fn ns_from_duration(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Error types: one enum for each operation that can fail.
 
-use rustix::io::Errno;
+use std::io;
+use std::time::Duration;
 
 /// Error of validating a [`Config`](crate::Config).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +82,39 @@ pub enum FrameError {
     },
 }
 
+/// Error of a system call. Cloning and comparing use the error's number, or else its kind.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {source}")]
+#[non_exhaustive]
+pub struct SystemCallError {
+    /// Name of the system call.
+    pub call: &'static str,
+    /// Error that the system call returned.
+    pub source: io::Error,
+}
+
+impl Clone for SystemCallError {
+    fn clone(&self) -> Self {
+        let number = self.source.raw_os_error();
+        let source = number.map_or_else(|| self.source.kind().into(), io::Error::from_raw_os_error);
+        Self { call: self.call, source }
+    }
+}
+
+impl PartialEq for SystemCallError {
+    fn eq(&self, other: &Self) -> bool {
+        let compared = |it: &Self| (it.call, it.source.raw_os_error(), it.source.kind());
+        compared(self) == compared(other)
+    }
+}
+
+impl Eq for SystemCallError {}
+
+/// Returns a converter from errors of the system call `call`.
+pub(crate) fn failed_call<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> SystemCallError {
+    move |error| SystemCallError { call, source: error.into() }
+}
+
 /// Reason why a connection was closed. Every call that was under way on the connection returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -92,20 +126,15 @@ pub enum CloseReason {
     #[error("the peer was disconnected: {0}")]
     Protocol(#[from] FrameError),
     /// A system call on the connection's socket or shared memory failed.
-    #[error("the connection failed: {call}: {errno}")]
-    SystemCall {
-        /// Name of the system call.
-        call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
-    },
+    #[error("the connection failed: {0}")]
+    SystemCall(#[source] SystemCallError),
     /// This endpoint closed the connection.
     #[error("this endpoint closed the connection")]
     ClosedLocally,
-    /// The peer did not complete the handshake within `handshake_timeout_ms`.
+    /// The peer did not complete the handshake within `handshake_timeout`.
     #[error("the peer did not complete the handshake in time")]
     HandshakeTimeout,
-    /// The peer started a message and did not complete it within `message_timeout_ms`.
+    /// The peer started a message and did not complete it within `message_timeout`.
     #[error("the peer was disconnected: it did not complete a message in time")]
     MessageTimeout,
     /// The peer does not read the answers to its requests.
@@ -144,11 +173,14 @@ pub enum AuthenticationError {
 }
 
 impl CloseReason {
-    /// Returns a converter from error numbers of the system call `call` to close reasons.
-    pub(crate) fn from_system_call(call: &'static str) -> impl Fn(Errno) -> Self {
-        move |errno| match errno {
-            Errno::PIPE | Errno::CONNRESET => CloseReason::ClosedByPeer,
-            errno => CloseReason::SystemCall { call, errno },
+    /// Returns a converter from errors of the system call `call` to close reasons.
+    pub(crate) fn from_system_call<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> Self {
+        move |error| {
+            let source: io::Error = error.into();
+            match source.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::ClosedByPeer,
+                _ => Self::SystemCall(SystemCallError { call, source }),
+            }
         }
     }
 }
@@ -169,17 +201,17 @@ pub enum EndpointError {
         /// Host and port to be looked up.
         address: String,
         /// Error of the system's resolver.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// A system call for an address, the endpoint or a signal failed.
-    #[error("{call} for {subject} failed: {errno}")]
+    #[error("{call} for {subject} failed: {source}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Address for which the call was made, or `an endpoint` or `a signal`.
         subject: String,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error that the system call returned.
+        source: io::Error,
     },
     /// The listening process runs as a user that is not allowed.
     #[error("{address}: the listening process runs as user {uid}, who is not allowed by uds_peers")]
@@ -198,12 +230,12 @@ pub enum EndpointError {
         why: CloseReason,
     },
     /// The peer did not complete the handshake in time.
-    #[error("handshake with {address} timed out after {timeout_ms} ms")]
+    #[error("handshake with {address} timed out after {timeout:?}")]
     HandshakeTimeout {
         /// Address of the peer.
         address: String,
-        /// Time limit of the handshake, in ms.
-        timeout_ms: u32,
+        /// Time limit of the handshake.
+        timeout: Duration,
     },
     /// The maximum number of peers is already connected.
     #[error("the maximum of {peers_max} peers is connected: raise peers_max")]
@@ -221,7 +253,7 @@ pub enum EndpointError {
     },
     /// A thread could not be started.
     #[error("a thread could not be started: {0}")]
-    Thread(std::io::Error),
+    Thread(io::Error),
     /// A secret, a key or a certificate is missing or cannot be used.
     #[error("{subject}: {why}")]
     Security {
@@ -385,13 +417,8 @@ pub enum BulkError {
         memory_bytes: u64,
     },
     /// The kernel refused to copy memory between the two processes.
-    #[error("cannot access memory: {call}: {errno}")]
-    Memory {
-        /// Name of the system call.
-        call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
-    },
+    #[error("cannot access memory: {0}")]
+    Memory(#[source] SystemCallError),
     /// The maximum number of this endpoint's transfers is under way.
     #[error("too many transfers are under way: wait for some to end")]
     Full,
@@ -409,14 +436,12 @@ pub enum BulkError {
 #[non_exhaustive]
 pub enum MemoryError {
     /// The kernel refused to allocate memory.
-    #[error("cannot allocate {bytes} bytes: {call}: {errno}")]
+    #[error("cannot allocate {bytes} bytes: {source}")]
     AllocationFailed {
         /// Requested size, in bytes.
         bytes: usize,
-        /// Name of the system call.
-        call: &'static str,
-        /// Error number of the system call.
-        errno: Errno,
+        /// Error of the system call.
+        source: SystemCallError,
     },
     /// The joined memory would have too many segments.
     #[error("the memory would have {segments_count} segments, the maximum is {segments_max}")]
@@ -434,7 +459,7 @@ pub enum MemoryError {
     },
     /// The kernel returned no random number for the key of a handle.
     #[error("the kernel returned no random number for a handle: {0}")]
-    NoRandomNumber(std::io::ErrorKind),
+    NoRandomNumber(io::ErrorKind),
 }
 
 /// Error of withdrawing a memory's registration.

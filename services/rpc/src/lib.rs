@@ -22,7 +22,10 @@ mod variance;
 pub use rustls;
 
 pub use address::{ADDRESS_NAME_BYTES_MAX, Address, AddressError, Transport};
-pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
+pub use config::{
+    AccessConfig, BulkConfig, Config, ConnectionsConfig, LogLevel, PoolConfig, SharedMemoryConfig,
+    TlsFiles, UdsPeers,
+};
 #[cfg(feature = "monitoring")]
 pub use drive::call_monitor::{CallOutcome, CallRole};
 #[cfg(feature = "monitoring")]
@@ -40,5 +43,6 @@ pub use drive::{
 pub use engine::{BulkHandle, Method, Rights};
 pub use error::{
     AuthenticationError, BulkError, BulkRefusal, CallError, CloseReason, ConfigError,
-    EndpointError, Failure, FrameError, MemoryError, RegisterError, TimersFull, WithdrawError,
+    EndpointError, Failure, FrameError, MemoryError, RegisterError, SystemCallError, TimersFull,
+    WithdrawError,
 };

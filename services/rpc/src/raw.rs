@@ -19,7 +19,6 @@ pub(crate) use gather::{
 };
 pub(crate) use process::peer_pidfd;
 pub(crate) use region::{Region, file_id};
-pub(crate) use sealed::{FailedSystemCall, failed_call};
 pub(crate) use segment::{INLINE_BODY_BYTES_MAX, MessageSlot, Segment, SegmentEnd};
 #[cfg(feature = "ucx")]
 pub(crate) use ucx::{PeerFailure, RemoteOperation, UcxConnection, UcxKey, UcxWorker};

@@ -17,8 +17,8 @@ use crate::drive::wire::Wire;
 use crate::engine::FRAME_HEADER_BYTES;
 use crate::{
     Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Call,
-    CallError, Calling, CloseReason, Config, Endpoint, EndpointError, Failure, LogLevel, Method,
-    Peer, Rights, Transfer,
+    CallError, Calling, CloseReason, Config, ConnectionsConfig, Endpoint, EndpointError, Failure,
+    LogLevel, Method, Peer, PoolConfig, Rights, Transfer,
 };
 use network::{NetworkProperties, SimulatedCable, SimulationRandom, StreamEnd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,15 +212,19 @@ impl Node {
         settings: &RunSettings,
         handled: &HandledRequests,
     ) -> Self {
-        let config = Config {
+        let connections = ConnectionsConfig {
             peers_max: 16,
-            calls_max: settings.calls_max,
             message_bytes_max: settings.message_bytes_max,
             queued_bytes_max: settings.queued_bytes_max,
-            handshake_timeout_ms: HANDSHAKE_TIMEOUT_MS,
-            spin_ns_max: 0,
-            pool_threads: 0,
+            handshake_timeout: Duration::from_millis(HANDSHAKE_TIMEOUT_MS.into()),
+            ..ConnectionsConfig::default()
+        };
+        let config = Config {
+            calls_max: settings.calls_max,
+            spin_max: Duration::ZERO,
             log_level: LogLevel::Off,
+            connections,
+            pool: PoolConfig::default().threads(0),
             ..Config::default()
         };
         let mut endpoint = Endpoint::new(config).expect("cannot create an endpoint");

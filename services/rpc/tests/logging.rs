@@ -55,7 +55,7 @@ fn log_level_selects_the_logged_messages() {
     ] {
         let lines: &'static Lines = Box::leak(Box::default());
         tracing::subscriber::with_default(lines, || {
-            let config = Config { log_level, ..Config::default() };
+            let config = Config::default().log_level(log_level);
             let mut endpoint = Endpoint::new(config).unwrap();
             let address = endpoint.listen(&"sm://".parse().unwrap()).unwrap();
             let itself = endpoint.connect(&address).unwrap();
@@ -91,7 +91,7 @@ fn failed_authentication_is_logged_with_its_reason() {
         ),
     ] {
         let with = |secret: Option<&[u8; 18]>, log_level| {
-            let mut endpoint = Endpoint::new(Config { log_level, ..Config::default() }).unwrap();
+            let mut endpoint = Endpoint::new(Config::default().log_level(log_level)).unwrap();
             if let Some(secret) = secret {
                 endpoint.set_secret(secret).unwrap();
             }

@@ -2,9 +2,9 @@
 //! skipped where UCX's library cannot be loaded.
 
 use handover_rpc::{
-    Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath,
-    CallError, Calling, CloseReason, Config, Endpoint, EndpointError, FrameError, Method, Peer,
-    Rights,
+    AccessConfig, Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart,
+    BulkPath, CallError, Calling, CloseReason, Config, Endpoint, EndpointError, FrameError, Method,
+    Peer, Rights,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -173,7 +173,8 @@ fn serve(secret: &str) -> ExitCode {
     let file = (!secret.is_empty()).then(|| secret_file(secret));
     let secret_file = file.as_ref().map(|it| it.1.clone());
     let mut server =
-        Endpoint::new(Config { secret_file, ..Config::default() }).expect("create an endpoint");
+        Endpoint::new(Config::default().access(AccessConfig::default().secret_file(secret_file)))
+            .expect("create an endpoint");
     let address = server.listen(&ucx()).expect("listen");
     let memories = [
         BulkMemory::plain(vec![7; MEMORY_BYTES]),
@@ -445,7 +446,7 @@ fn secret_admits_only_those_that_know_it() {
     let connect = |secret: Option<&str>| {
         let file = secret.map(secret_file);
         let secret_file = file.as_ref().map(|it| it.1.clone());
-        let config = Config { secret_file, ..Config::default() };
+        let config = Config::default().access(AccessConfig::default().secret_file(secret_file));
         let mut client = Endpoint::new(config).expect("create an endpoint");
         let peer = client.connect(&server.address)?;
         Ok(client.call::<_, u64>(peer, WAIT, &1u64))

@@ -49,8 +49,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 /// Returns the names and defaults of the limits in a configuration's source. The defaults have
 /// commas between thousands.
 fn limits(code: &str) -> Vec<(&str, String)> {
-    let defaults = code.lines().skip_while(|line| !line.contains("impl Default for Config"));
-    let fields = defaults.take_while(|line| *line != "}").filter_map(|line| {
+    let types = code.split("\nimpl Default for ").skip(1);
+    let defaults = types.flat_map(|rest| rest.lines().take_while(|line| *line != "}"));
+    let fields = defaults.filter_map(|line| {
         let (name, value) = line.trim().strip_suffix(',')?.split_once(": ")?;
         let is_limit =
             value.starts_with("Duration::") || LIMIT_ENDINGS.iter().any(|end| name.ends_with(end));
@@ -103,6 +104,14 @@ mod tests {
             ("linger", "2,000"),
             ("idle", "0"),
         ];
+        assert_eq!(limits(code), expected.map(|(name, value)| (name, value.to_string())));
+    }
+
+    #[test]
+    fn limits_of_each_group_are_read() {
+        let code = "\nimpl Default for Config {\n    calls_max: 1,\n    pool: PoolConfig::default(),\n}\n\
+                    \nimpl Default for PoolConfig {\n    queue_max: 2,\n}\n";
+        let expected = [("calls_max", "1"), ("queue_max", "2")];
         assert_eq!(limits(code), expected.map(|(name, value)| (name, value.to_string())));
     }
 

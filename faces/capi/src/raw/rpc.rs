@@ -6,8 +6,8 @@ use super::handle::{
 };
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
-    Address, AddressError, CallError, Calling, Config, Context, Endpoint, EndpointError, Failure,
-    Method, Peer, RegisterError, Stopper, TlsFiles,
+    AccessConfig, Address, AddressError, CallError, Calling, Config, ConnectionsConfig, Context,
+    Endpoint, EndpointError, Failure, Method, Peer, PoolConfig, RegisterError, Stopper, TlsFiles,
 };
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -172,14 +172,15 @@ pub extern "C" fn handover_rpc_config_init(
             tls_certificates_path: std::ptr::null(),
             tls_key_path: std::ptr::null(),
             tls_roots_path: std::ptr::null(),
-            peers_max: it.peers_max,
+            peers_max: it.connections.peers_max,
             calls_max: it.calls_max,
-            message_bytes_max: it.message_bytes_max,
-            spin_ns_max: it.spin_ns_max,
+            message_bytes_max: it.connections.message_bytes_max,
+            // The default times are some seconds at most.
+            spin_ns_max: it.spin_max.as_nanos() as u32,
             should_spin_forever: it.spin_forever.into(),
-            handshake_timeout_ms: it.handshake_timeout_ms,
-            message_timeout_ms: it.message_timeout_ms,
-            allows_remote_stop: it.remote_stop.into(),
+            handshake_timeout_ms: it.connections.handshake_timeout.as_millis() as u32,
+            message_timeout_ms: it.connections.message_timeout.as_millis() as u32,
+            allows_remote_stop: it.access.remote_stop.into(),
         });
         Ok(())
     })
@@ -199,7 +200,8 @@ unsafe fn config_from_c(config: &handover_rpc_config) -> Result<Config, Fault> {
     let tls = match (certificates, private_key, roots) {
         (None, None, None) => None,
         (Some(certificates), Some(private_key), Some(roots)) => {
-            Some(TlsFiles { certificates, private_key, roots })
+            let files = TlsFiles::default().certificates(certificates);
+            Some(files.private_key(private_key).roots(roots))
         }
         _ => {
             return Err(
@@ -207,21 +209,27 @@ unsafe fn config_from_c(config: &handover_rpc_config) -> Result<Config, Fault> {
             );
         }
     };
-    // Handlers of C run in the endpoint's own thread: the pool has no use for threads.
-    Ok(Config {
-        secret_file: path("secret_path", config.secret_path)?,
-        tls,
-        peers_max: config.peers_max,
-        calls_max: config.calls_max,
-        message_bytes_max: config.message_bytes_max,
-        spin_ns_max: config.spin_ns_max,
-        spin_forever: config.should_spin_forever != 0,
-        handshake_timeout_ms: config.handshake_timeout_ms,
-        message_timeout_ms: config.message_timeout_ms,
-        remote_stop: config.allows_remote_stop != 0,
-        pool_threads: 0,
-        ..Config::default()
-    })
+    let access = AccessConfig::default()
+        .secret_file(path("secret_path", config.secret_path)?)
+        .tls(tls)
+        .remote_stop(config.allows_remote_stop != 0);
+    let connections = ConnectionsConfig::default()
+        .peers_max(config.peers_max)
+        .message_bytes_max(config.message_bytes_max)
+        .handshake_timeout(Duration::from_millis(config.handshake_timeout_ms.into()))
+        .message_timeout(Duration::from_millis(config.message_timeout_ms.into()));
+    Ok(default_config()
+        .calls_max(config.calls_max)
+        .spin_max(Duration::from_nanos(config.spin_ns_max.into()))
+        .spin_forever(config.should_spin_forever != 0)
+        .access(access)
+        .connections(connections))
+}
+
+/// Returns the default configuration, without threads of the pool: C's handlers run in the
+/// endpoint's own thread.
+fn default_config() -> Config {
+    Config::default().pool(PoolConfig::default().threads(0))
 }
 
 /// Creates an endpoint. A null `config` stands for the defaults.
@@ -238,7 +246,7 @@ pub unsafe extern "C" fn handover_rpc_create(
     guard(|| {
         let place = require("endpoint", endpoint)?;
         let config = if config.is_null() {
-            Config { pool_threads: 0, ..Config::default() }
+            default_config()
         } else {
             // SAFETY: the header demands a structure that begins with its size.
             let config = unsafe { copy_struct("config", config) }?;

@@ -9,6 +9,7 @@ use handover_record::{Args, Bytes, Spec, args};
 use handover_rpc::{Call, Calling, Config, Context, Endpoint, Failure, Method, Peer};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Procedure without arguments or a result.
 pub(super) const NOOP_METHOD: Method = Method::new("noop");
@@ -284,9 +285,9 @@ impl<W: CallKind, const TRANSPORT: usize, const WAITS: usize> RelayMedium
     fn setup(args: &W::Args, setup: &mut Setup) -> Result<Self, Fault> {
         // If both share a CPU, one that spins without end would keep the other from answering.
         let spin_forever = WAITS == WAITS_SPINNING && !setup.is_crowded();
-        let mut config = Config { spin_forever, ..Config::default() };
+        let mut config = Config::default().spin_forever(spin_forever);
         if WAITS == WAITS_SLEEPING {
-            config.spin_ns_max = 0;
+            config.spin_max = Duration::ZERO;
         }
         Ok(Self { call_kind: W::new(args), server_address: setup.shared_region()?, config })
     }

@@ -61,10 +61,12 @@ impl Handover for RpcClients {
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
-        let spin_ns_max = if self.is_crowded { 0 } else { Config::default().spin_ns_max };
-        let config = Config { spin_ns_max, ..Config::default() };
         if participant.index > 0 {
-            return self.run_client(config);
+            let usual = Config::default();
+            return self.run_client(match self.is_crowded {
+                true => usual.spin_max(Duration::ZERO),
+                false => usual,
+            });
         }
         // The server has its own CPU, regardless of its clients' placement.
         self.serve(Config::default(), out)

@@ -82,7 +82,7 @@ pub trait Bulk: sealed::Driver {
         memory: &BulkMemory,
         rights: Rights,
     ) -> Result<BulkHandle, MemoryError> {
-        let memories_max = self.event_loop().config.memories_max;
+        let memories_max = self.event_loop().config.bulk.memories_max;
         self.event_loop().bulk.register_memory(memory.clone(), rights, memories_max)
     }
 

@@ -366,7 +366,7 @@ fn wait_until_open(
 ) -> Result<(), EndpointError> {
     let event_loop = driver.event_loop();
     let deadline_ns = event_loop.handshake_deadline_ns();
-    let timeout_ms = event_loop.config.handshake_timeout_ms;
+    let timeout = event_loop.config.connections.handshake_timeout;
     // A handler that runs meanwhile may connect too.
     let outer = event_loop.opening_peer.replace((peer, None));
     let is_in_time = driver.run_until(deadline_ns, |event_loop, _| {
@@ -385,7 +385,7 @@ fn wait_until_open(
         }
         None => {
             event_loop.disconnect(peer);
-            Err(EndpointError::HandshakeTimeout { address, timeout_ms })
+            Err(EndpointError::HandshakeTimeout { address, timeout })
         }
     }
 }

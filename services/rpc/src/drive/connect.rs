@@ -3,8 +3,8 @@
 use super::listen::{open_unix_socket, system_call_error, unix_address};
 use super::poll::{EventSource, Poll};
 use super::socket;
-use crate::raw::{FailedSystemCall, failed_call};
-use crate::{Address, EndpointError};
+use crate::error::failed_call;
+use crate::{Address, EndpointError, SystemCallError};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -66,7 +66,7 @@ impl ConnectAttempt {
             at_ns if now_ns < at_ns => Ok(None),
             _ => self.connect_unix(poll, source, now_ns),
         };
-        advanced.map_err(|(call, errno)| system_call_error(call, &self.address)(errno))
+        advanced.map_err(|failed| system_call_error(failed.call, &self.address)(failed.source))
     }
 
     /// Tries once to connect to a Unix listener; returns `None` if the listener's queue is full.
@@ -75,7 +75,7 @@ impl ConnectAttempt {
         poll: &Poll,
         source: EventSource,
         now_ns: u64,
-    ) -> Result<Option<OwnedFd>, FailedSystemCall> {
+    ) -> Result<Option<OwnedFd>, SystemCallError> {
         let fd = open_unix_socket().map_err(failed_call("socket"))?;
         let at = unix_address(&self.address).map_err(failed_call("connect"))?;
         match net::connect(&fd, &at) {
@@ -89,7 +89,7 @@ impl ConnectAttempt {
                 self.retry_at_ns = now_ns + CONNECT_RETRY_NS;
                 Ok(None)
             }
-            Err(errno) => Err(("connect", errno)),
+            Err(errno) => Err(failed_call("connect")(errno)),
         }
     }
 
@@ -99,7 +99,7 @@ impl ConnectAttempt {
         &mut self,
         poll: &Poll,
         source: EventSource,
-    ) -> Result<Option<OwnedFd>, FailedSystemCall> {
+    ) -> Result<Option<OwnedFd>, SystemCallError> {
         loop {
             if let Some(fd) = self.socket.take() {
                 match is_connected(&fd) {
@@ -117,7 +117,9 @@ impl ConnectAttempt {
                 // A child of this process may have inherited the socket.
                 let _ = poll.remove(fd);
             }
-            let Some(host) = self.hosts.next() else { return Err(("connect", self.last_error)) };
+            let Some(host) = self.hosts.next() else {
+                return Err(failed_call("connect")(self.last_error));
+            };
             let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let fd = net::socket_with(family, SocketType::STREAM, flags, None)

@@ -63,7 +63,7 @@ impl RequestSink for Handlers {
                 let mut context = Context { event_loop, peer };
                 catch_panic(|| handler(&mut context, body, answer))
             }
-            Some(Handler::Pooled(work)) if event_loop.config.pool_threads == 0 => {
+            Some(Handler::Pooled(work)) if event_loop.config.pool.threads == 0 => {
                 stage::record_dispatched(header.call);
                 catch_panic(|| work(body, answer))
             }
@@ -166,7 +166,7 @@ impl Endpoint {
     /// listen at is in use.
     pub fn new(mut config: Config) -> Result<Self, EndpointError> {
         let handlers = Handlers { registered: Methods::default(), answer: Vec::new() };
-        let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
+        let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.access.remote_stop);
         let mut new = Self {
             event_loop: EventLoop::new(config)?,
             handlers,
@@ -195,8 +195,9 @@ impl Endpoint {
     }
 
     /// Sets the secret that both ends of a `tcp://` or `ucx://` connection must prove to know.
-    /// [`Config::secret_file`] does the same from a file. The secret applies to later handshakes; a
-    /// listener of this endpoint accepts no connection before one of the endpoint's methods runs.
+    /// [`secret_file`](crate::AccessConfig#structfield.secret_file) does the same from a file. The
+    /// secret applies to later handshakes; a listener of this endpoint accepts no connection before
+    /// one of the endpoint's methods runs.
     ///
     /// # Errors
     /// [`EndpointError::Security`] for fewer than
@@ -210,8 +211,8 @@ impl Endpoint {
 
     /// Sets the rustls configuration for accepting connections at `tls://` addresses. It has this
     /// endpoint's certificates, and the requirements for those of peers. Must be called before
-    /// listening there. [`Config::tls`] does the same from files, and requires client certificates;
-    /// **a configuration without a client verifier lets everybody call.**
+    /// listening there. [`tls`](crate::AccessConfig#structfield.tls) does the same from files, and
+    /// requires client certificates; **a configuration without a client verifier lets everybody call.**
     #[cfg(feature = "tls")]
     pub fn set_tls_server(&mut self, config: Arc<rustls::ServerConfig>) {
         self.event_loop.security.tls.server = Some(config);
@@ -234,7 +235,7 @@ impl Endpoint {
     /// [`EndpointError`] if no process listens there, or the handshake fails.
     ///
     /// # Blocking
-    /// Blocks for `handshake_timeout_ms` at most. The handshake needs the peer's endpoint to be in
+    /// Blocks for `handshake_timeout` at most. The handshake needs the peer's endpoint to be in
     /// one of its methods.
     ///
     /// A host's name is looked up before that, by the system's resolver, and nothing else happens
@@ -307,8 +308,8 @@ impl Endpoint {
     }
 
     /// Registers a procedure that runs on the pool's threads, several requests at a time. If
-    /// `pool_threads` is 0, it runs in the endpoint's own thread. With the feature `fibers` and
-    /// `pool_fibers` in the configuration, each request is a fiber on those threads, and other
+    /// `pool.threads` is 0, it runs in the endpoint's own thread. With the feature `fibers` and
+    /// `pool.fibers` in the configuration, each request is a fiber on those threads, and other
     /// fibers run while it waits with `handover_fiber`, for example for a
     /// [`Caller`](crate::Caller)'s result.
     ///
@@ -377,15 +378,17 @@ impl Endpoint {
 
     /// Starts the pool's threads, for handlers registered by
     /// [`register_pooled`](Self::register_pooled). Before this, their callers are refused with
-    /// [`PeerFull`](crate::CallError::PeerFull), unless `pool_threads` is 0.
+    /// [`PeerFull`](crate::CallError::PeerFull), unless `pool.threads` is 0.
     ///
     /// # Errors
     /// [`EndpointError::Thread`] if a thread cannot be started.
     pub fn start_pool(&mut self) -> Result<(), EndpointError> {
         if self.event_loop.pool.is_none() {
             let inbox = Arc::clone(&self.event_loop.inbox);
-            let pool =
-                Pool::start(&self.event_loop.config, move |answer| inbox.push_answer(answer));
+            let config = &self.event_loop.config;
+            let unsent_bytes_max = config.connections.queued_bytes_max as usize;
+            let deliver = move |answer| inbox.push_answer(answer);
+            let pool = Pool::start(&config.pool, unsent_bytes_max, deliver);
             self.event_loop.pool = Some(pool.map_err(EndpointError::Thread)?);
         }
         Ok(())

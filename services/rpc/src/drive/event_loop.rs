@@ -170,9 +170,9 @@ handover_base::debug_struct!(EventLoop as it { stats: it.stats() });
 impl EventLoop {
     pub(crate) fn new(config: Config) -> Result<Self, EndpointError> {
         config.validate()?;
-        let security = Security::new(&config)?;
+        let security = Security::new(&config.access)?;
         let refused = |call| {
-            move |errno| EndpointError::SystemCall { call, subject: "an endpoint".into(), errno }
+            move |source| EndpointError::SystemCall { call, subject: "an endpoint".into(), source }
         };
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
         let inbox =
@@ -185,7 +185,7 @@ impl EventLoop {
         Ok(Self {
             security,
             poll,
-            peers: Peers::new(config.queued_bytes_max as usize),
+            peers: Peers::new(config.connections.queued_bytes_max as usize),
             handshakes: Handshakes::default(),
             listeners: Vec::new(),
             accept_again_ns: None,
@@ -213,7 +213,7 @@ impl EventLoop {
             iterations_since_clock_read: 0,
             last_poll_ticks: clock::ticks(),
             poll_interval_ticks: clock::ticks_from_ns(EPOLL_INTERVAL_NS),
-            spin_ticks_max: clock::ticks_from_ns(config.spin_ns_max.into()),
+            spin_ticks_max: clock::ticks_from_ns(clock::ns_from_duration(config.spin_max)),
             stats: Stats::default(),
             config,
         })
@@ -252,7 +252,7 @@ impl EventLoop {
     #[cfg(feature = "signal-dump")]
     pub(crate) fn set_signal_dump(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
         let added = self.poll.add(signal.socket(), EventSource::Signal);
-        added.map_err(|errno| super::signal::system_call_error("epoll_ctl", &errno.into()))?;
+        added.map_err(|error| super::signal::system_call_error("epoll_ctl", error))?;
         self.signal_dump = Some(signal);
         Ok(())
     }

@@ -25,9 +25,11 @@ use crate::config::{MESSAGE_BYTES_LIMIT_MIN, SHARED_BYTES_LIMIT, SLOTS_COUNT_LIM
 use crate::engine::{
     HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Secret,
 };
+use crate::error::failed_call;
 use crate::raw::Segment;
 use crate::{
-    Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError, Transport,
+    Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError,
+    SharedMemoryConfig, SystemCallError, Transport,
 };
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -76,9 +78,9 @@ pub(crate) struct HandshakeResult {
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
     Hello {
-        message_bytes_max: config.message_bytes_max,
-        slots_count: if is_sm { config.slots_count } else { 0 },
-        shared_bytes: if is_sm { config.shared_bytes } else { 0 },
+        message_bytes_max: config.connections.message_bytes_max,
+        slots_count: if is_sm { config.shared_memory.slots_count } else { 0 },
+        shared_bytes: if is_sm { config.shared_memory.shared_bytes } else { 0 },
         spins: config.spin_forever,
         has_secret: security.secret_for_address(address).is_some(),
         uses_ucx: address.transport() == Transport::Ucx,
@@ -94,7 +96,7 @@ impl Handshake {
         config: &Config,
         security: &Security,
     ) -> Result<Self, CloseReason> {
-        check_peer_user(wire.fd(), &address, config)?;
+        check_peer_user(wire.fd(), &address, &config.access.uds_peers)?;
         let mut own_opening = [0; OPENING_BYTES];
         let (own_hello, own_nonce) = own_opening.split_at_mut(HELLO_BYTES);
         own_hello.copy_from_slice(&hello(config, &address, security).encode());
@@ -123,27 +125,29 @@ impl Handshake {
         security: &Security,
     ) -> Result<Self, EndpointError> {
         let peer = address.to_string();
-        let refused =
-            |call, errno| EndpointError::SystemCall { call, subject: peer.clone(), errno };
+        let refused = |failed: SystemCallError| {
+            let SystemCallError { call, source } = failed;
+            EndpointError::SystemCall { call, subject: peer.clone(), source }
+        };
         let failed = |why| match why {
             CloseReason::Authentication(AuthenticationError::User { uid }) => {
                 EndpointError::UserNotAllowed { address: peer.clone(), uid }
             }
-            CloseReason::SystemCall { call, errno } => refused(call, errno),
+            CloseReason::SystemCall(failed) => refused(failed),
             why => EndpointError::Handshake { address: peer.clone(), why },
         };
         let is_sm = address.transport() == Transport::Sm;
         let role = HandshakeRole::Connector;
         let mut handshake = Self::new(wire, address, role, config, security).map_err(failed)?;
         if is_sm {
-            let (segment, file) = Segment::create(config.slots_count, config.shared_bytes)
-                .map_err(|(call, errno)| refused(call, errno))?;
+            let SharedMemoryConfig { slots_count, shared_bytes } = config.shared_memory;
+            let (segment, file) = Segment::create(slots_count, shared_bytes).map_err(refused)?;
             handshake.segment = Some(segment);
             let own = &handshake.own_opening[..HELLO_BYTES];
             match socket::send_fds(handshake.fd(), own, &[file.as_fd()]) {
                 Ok(HELLO_BYTES) => {}
-                Ok(_) => return Err(refused("sendmsg", Errno::NOBUFS)),
-                Err(errno) => return Err(refused("sendmsg", errno)),
+                Ok(_) => return Err(refused(failed_call("sendmsg")(Errno::NOBUFS))),
+                Err(errno) => return Err(refused(failed_call("sendmsg")(errno))),
             }
         } else {
             handshake.send_opening(security).map_err(failed)?;
@@ -329,7 +333,7 @@ impl Handshake {
         if its.message_bytes_max < MESSAGE_BYTES_LIMIT_MIN {
             return Err(FrameError::InvalidValue.into());
         }
-        let message_bytes_max = config.message_bytes_max.min(its.message_bytes_max);
+        let message_bytes_max = config.connections.message_bytes_max.min(its.message_bytes_max);
         let is_acceptor = self.role == HandshakeRole::Acceptor;
         let link = match self.address.transport() {
             Transport::Sm => {
@@ -375,7 +379,7 @@ impl Handshake {
             && (2 * message_bytes_max..=SHARED_BYTES_LIMIT).contains(&shared_bytes);
         let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::InvalidValue)?;
         let segment = Segment::map(&file, slots_count, shared_bytes)
-            .map_err(|(call, errno)| CloseReason::SystemCall { call, errno })?
+            .map_err(CloseReason::SystemCall)?
             .ok_or(FrameError::InvalidValue)?;
         let hello = Hello { slots_count, shared_bytes, ..hello(config, &self.address, security) };
         self.send(&hello.encode())?;

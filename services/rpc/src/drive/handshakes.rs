@@ -7,11 +7,13 @@ use super::poll::{EventSource, Poll};
 use super::security::Security;
 use super::wire::Wire;
 use crate::engine::{HandshakeRole, PeerKey};
-use crate::{Address, CloseReason, Config, EndpointError};
+use crate::{Address, CloseReason, Config, EndpointError, clock};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Ratio of the handshake timeout to the age from which a handshake may be aborted. It is aborted
 /// only to free its slot.
@@ -73,11 +75,11 @@ impl Handshakes {
     }
 
     /// Returns the smallest number that belongs to no handshake and to no result in the table.
-    fn free_number(&self) -> Result<u32, Errno> {
+    fn free_number(&self) -> io::Result<u32> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
         let number = (0..).find(|&at| is_free(at) && !has_result(at)).unwrap_or(usize::MAX);
-        u32::try_from(number).map_err(|_| Errno::MFILE)
+        u32::try_from(number).map_err(|_| Errno::MFILE.into())
     }
 
     fn insert(&mut self, number: u32, entry: PendingConnection) {
@@ -139,7 +141,7 @@ impl Handshakes {
         remote_ip: Option<IpAddr>,
         deadline_ns: u64,
         poll: &Poll,
-    ) -> Result<u32, Errno> {
+    ) -> io::Result<u32> {
         let number = self.free_number()?;
         poll.add(handshake.fd(), EventSource::Handshake(number))?;
         let stage = Stage::Handshake(Box::new(handshake));
@@ -196,14 +198,12 @@ impl Handshakes {
         number: u32,
         connected_to: Option<Address>,
         result: Result<PeerKey, CloseReason>,
-        timeout_ms: u32,
+        timeout: Duration,
     ) {
         let Some(address) = connected_to else { return };
         let address = address.to_string();
         let result = result.map_err(|why| match why {
-            CloseReason::HandshakeTimeout => {
-                EndpointError::HandshakeTimeout { address, timeout_ms }
-            }
+            CloseReason::HandshakeTimeout => EndpointError::HandshakeTimeout { address, timeout },
             why => EndpointError::Handshake { address, why },
         });
         self.results.push((number, result));
@@ -260,7 +260,7 @@ impl Handshakes {
     /// # Errors
     /// The time at which to try again, in ns.
     pub(crate) fn make_room(&mut self, config: &Config, now_ns: u64) -> Result<bool, u64> {
-        let handshakes_max = config.handshakes_max as usize;
+        let handshakes_max = config.connections.handshakes_max as usize;
         if self.entries.len() < handshakes_max {
             return Ok(false);
         }
@@ -282,7 +282,7 @@ impl Handshakes {
         if count < handshakes_max {
             return Ok(false);
         }
-        let timeout_ns = u64::from(config.handshake_timeout_ms) * 1_000_000;
+        let timeout_ns = clock::ns_from_duration(config.connections.handshake_timeout);
         let patient_until_ns = deadline_ns - (timeout_ns - timeout_ns / ABORT_DIVISOR);
         if now_ns < patient_until_ns {
             return Err(patient_until_ns);
@@ -295,12 +295,16 @@ impl Handshakes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ConnectionsConfig;
     use std::os::unix::net::UnixStream;
 
     #[test]
     fn full_table_ends_the_oldest_handshake_of_the_address_that_has_the_most() {
         const MS: u64 = 1_000_000;
-        let config = Config { handshakes_max: 3, handshake_timeout_ms: 1600, ..Config::default() };
+        let connections = ConnectionsConfig::default()
+            .handshakes_max(3)
+            .handshake_timeout(Duration::from_millis(1600));
+        let config = Config::default().connections(connections);
         let (poll, security) = (Poll::new().expect("epoll"), Security::default());
         let mut handshakes = Handshakes::default();
         let [one, other] = [1, 2].map(|it| Some(IpAddr::from([127, 0, 0, it])));

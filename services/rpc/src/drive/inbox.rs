@@ -6,7 +6,7 @@ use crate::engine::PeerKey;
 use crate::mailbox::{Mailbox, PostError, ReceiverState};
 use crate::{CallError, Method};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) struct Inbox<E> {
 }
 
 impl<E> Inbox<E> {
-    pub(crate) fn new(posts_max: usize) -> Result<Self, Errno> {
+    pub(crate) fn new(posts_max: usize) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { mailbox: Mailbox::new(), eventfd: event, posts_max })
     }

@@ -2,13 +2,14 @@
 
 use super::random::random_u128;
 use super::socket;
-use crate::raw::{FailedSystemCall, failed_call};
-use crate::{Address, EndpointError};
+use crate::error::failed_call;
+use crate::{Address, EndpointError, SystemCallError};
 use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, lstat, open, unlink,
 };
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -44,17 +45,17 @@ struct SocketFile {
 
 impl SocketFile {
     /// Locks the path before its socket file is created.
-    fn lock(path: &str) -> Result<Self, FailedSystemCall> {
+    fn lock(path: &str) -> Result<Self, SystemCallError> {
         let lock_path = lock_path(path);
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         loop {
             let lock = open(lock_path.as_str(), flags, OWNER_ONLY).map_err(failed_call("open"))?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(
-                |errno| match errno {
-                    Errno::WOULDBLOCK => ("flock", Errno::ADDRINUSE),
-                    errno => ("flock", errno),
-                },
-            )?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
+                failed_call("flock")(match errno {
+                    Errno::WOULDBLOCK => Errno::ADDRINUSE,
+                    errno => errno,
+                })
+            })?;
             // The last owner may have removed the lock file between these two calls; another file
             // may be locked there by now.
             if fstat(&lock).map(|it| file_identity(&it))
@@ -91,13 +92,13 @@ fn file_identity(stat: &Stat) -> (u64, u64) {
 /// Mode 0600: only the owner may read and write the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Returns a converter from error numbers of the system call `call` to errors about `address`.
-pub(crate) fn system_call_error(
+/// Returns a converter from errors of the system call `call` to errors about `address`.
+pub(crate) fn system_call_error<E: Into<io::Error>>(
     call: &'static str,
     address: &Address,
-) -> impl Fn(Errno) -> EndpointError + use<> {
+) -> impl FnOnce(E) -> EndpointError + use<E> {
     let subject = address.to_string();
-    move |errno| EndpointError::SystemCall { call, subject: subject.clone(), errno }
+    move |error| EndpointError::SystemCall { call, subject, source: error.into() }
 }
 
 /// Returns the socket address of an `sm://` or `uds://` address. `sm://` names are abstract socket
@@ -139,7 +140,7 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     let mut file = match at.path() {
         Some(_) => {
             let file = SocketFile::lock(address.without_scheme());
-            Some(file.map_err(|(call, errno)| system_call_error(call, &address)(errno))?)
+            Some(file.map_err(|failed| system_call_error(failed.call, &address)(failed.source))?)
         }
         None => None,
     };
@@ -178,8 +179,8 @@ fn listen_tcp(
     let address = to_address(host_port.into());
     let failed = |call: &'static str| {
         let address = address.to_string();
-        move |error: std::io::Error| match Errno::from_io_error(&error) {
-            Some(errno) => EndpointError::SystemCall { call, subject: address, errno },
+        move |error: io::Error| match error.raw_os_error() {
+            Some(_) => EndpointError::SystemCall { call, subject: address, source: error },
             None => EndpointError::HostUnresolved { address, error },
         }
     };

@@ -195,7 +195,7 @@ impl Peers {
         config: &Config,
         security: &Security,
     ) -> Result<PeerKey, CloseReason> {
-        if self.active.len() >= config.peers_max as usize {
+        if self.active.len() >= config.connections.peers_max as usize {
             return Err(CloseReason::ClosedLocally);
         }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
@@ -206,7 +206,7 @@ impl Peers {
         let key = self.slot_key(slot);
         let agreed = match poll.set_source(handshake.fd(), EventSource::Peer(key)) {
             Ok(()) => handshake.complete(config, security, &self.ucx),
-            Err(errno) => Err(CloseReason::SystemCall { call: "epoll_ctl", errno }),
+            Err(error) => Err(CloseReason::from_system_call("epoll_ctl")(error)),
         };
         let mut agreed = agreed.inspect_err(|_| self.free_slots.push(slot))?;
         let at = &mut self.slots[slot as usize];
@@ -256,11 +256,11 @@ impl Peers {
             };
             match changed {
                 Ok(()) => at.is_in_epoll = !reads,
-                Err(errno) => lost.push((key, errno)),
+                Err(error) => lost.push((key, error)),
             }
         }
-        for (peer, errno) in lost {
-            self.close(peer, CloseReason::SystemCall { call: "epoll_ctl", errno });
+        for (peer, error) in lost {
+            self.close(peer, CloseReason::from_system_call("epoll_ctl")(error));
         }
     }
 

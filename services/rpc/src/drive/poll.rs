@@ -3,7 +3,7 @@
 use crate::config::PEERS_MAX_LIMIT;
 use crate::engine::PeerKey;
 use handover_base::epoll::{Epoll, Flags};
-use rustix::io::Errno;
+use std::io;
 use std::os::fd::AsFd;
 
 /// Source of an epoll event: the object whose descriptor is in the epoll set.
@@ -112,21 +112,21 @@ const READY_MAX: usize = 64;
 pub(crate) struct Poll(Epoll);
 
 impl Poll {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> io::Result<Self> {
         Epoll::new(READY_MAX).map(Self)
     }
 
-    pub(crate) fn add(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
+    pub(crate) fn add(&self, fd: impl AsFd, source: EventSource) -> io::Result<()> {
         self.0.add(fd, source.pack(), epoll_flags(source))
     }
 
     /// Changes the event source of a descriptor in the epoll set, from a handshake to its peer. Events that are pending
     /// are reported again.
-    pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
+    pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> io::Result<()> {
         self.0.modify(fd, source.pack(), epoll_flags(source))
     }
 
-    pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         self.0.remove(fd)
     }
 
@@ -136,7 +136,7 @@ impl Poll {
         &self,
         timeout_ns: Option<u64>,
         ready: &mut Vec<(EventSource, bool)>,
-    ) -> Result<(), Errno> {
+    ) -> io::Result<()> {
         let ends = Flags::HUP | Flags::RDHUP | Flags::ERR;
         self.0.wait(timeout_ns, |word, flags| {
             ready.push((EventSource::unpack(word), flags.intersects(ends)));

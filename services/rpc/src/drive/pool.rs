@@ -1,6 +1,6 @@
 //! Pool of threads or fibers for slow handlers.
 
-use crate::Config;
+use crate::PoolConfig;
 use crate::engine::{Backlog, PeerKey, Refusal};
 use crate::mailbox::lock_ignoring_poison;
 use handover_base::{affinity, unwind};
@@ -166,27 +166,26 @@ impl Pool {
     /// Starts the configured number of threads for handlers or for their fibers. They are pinned to
     /// the configured CPUs in turn.
     pub(crate) fn start(
-        config: &Config,
+        config: &PoolConfig,
+        unsent_bytes_max: usize,
         deliver: impl Fn(PoolAnswer) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
-        let Config { pool_threads, pool_queue_max, ref pool_cpus, .. } = *config;
         let (queue, has_work) = (Mutex::default(), Condvar::new());
-        let unsent_bytes_max = config.queued_bytes_max as usize;
         let pause_above_bytes = unsent_bytes_max / 2;
         let deliver = Box::new(deliver);
         let shared = PoolShared { queue, has_work, deliver, pause_above_bytes, unsent_bytes_max };
         let shared = Arc::new(shared);
-        let queue_max = pool_queue_max as usize;
-        let queue_bytes_max = config.pool_queue_bytes_max as usize;
+        let queue_max = config.queue_max as usize;
+        let queue_bytes_max = config.queue_bytes_max as usize;
         #[cfg(feature = "fibers")]
-        if config.pool_fibers && pool_threads > 0 {
+        if config.fibers && config.threads > 0 {
             let workers = Workers::Fibers(start_fiber_runtime(config)?);
             return Ok(Self { shared, workers, queue_max, queue_bytes_max });
         }
         let workers = Workers::Threads(Vec::new());
         let mut pool = Self { shared, workers, queue_max, queue_bytes_max };
-        let mut cpus = pool_cpus.iter().copied().cycle();
-        for number in 0..pool_threads {
+        let mut cpus = config.cpus.iter().copied().cycle();
+        for number in 0..config.threads {
             let (shared, cpu) = (Arc::clone(&pool.shared), cpus.next());
             let (start, started) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new().name(format!("rpc-handler-{number}"));
@@ -429,9 +428,9 @@ fn handle_job(job: PoolJob, shared: &PoolShared) {
 }
 
 #[cfg(feature = "fibers")]
-fn start_fiber_runtime(config: &Config) -> std::io::Result<Runtime> {
-    let workers_count = config.pool_threads;
-    let cpus = match &config.pool_cpus[..] {
+fn start_fiber_runtime(config: &PoolConfig) -> std::io::Result<Runtime> {
+    let workers_count = config.threads;
+    let cpus = match &config.cpus[..] {
         [] => Vec::new(),
         named => named.iter().copied().cycle().take(workers_count as usize).collect(),
     };

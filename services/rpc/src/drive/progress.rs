@@ -60,7 +60,7 @@ impl Endpoint {
     /// # Cost
     /// A call from another thread is passed between threads twice more than one of the endpoint's
     /// own thread: two wake-ups, unless both threads spin, and some allocations.
-    /// [`Config::spin_ns_max`](crate::Config::spin_ns_max) applies to the endpoint's thread.
+    /// [`spin_max`](crate::Config#structfield.spin_max) applies to the endpoint's thread.
     pub fn start_progress(mut self) -> Result<Progress, EndpointError> {
         let (stopper, inbox) = (self.stopper(), Arc::clone(&self.event_loop().inbox));
         inbox.mailbox.open();

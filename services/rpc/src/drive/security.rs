@@ -3,7 +3,7 @@
 use super::wire::Wire;
 use crate::engine::{SECRET_BYTES_MIN, Secret};
 use crate::raw::peer_credentials;
-use crate::{Address, AuthenticationError, CloseReason, Config, EndpointError, UdsPeers};
+use crate::{AccessConfig, Address, AuthenticationError, CloseReason, EndpointError, UdsPeers};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Credentials of an endpoint: its shared secret and its TLS certificates.
@@ -16,20 +16,20 @@ pub(crate) struct Security {
 
 impl Security {
     /// Reads the credentials from the files that the configuration names.
-    pub(crate) fn new(config: &Config) -> Result<Self, EndpointError> {
+    pub(crate) fn new(access: &AccessConfig) -> Result<Self, EndpointError> {
         let mut new = Self::default();
-        if let Some(path) = &config.secret_file {
+        if let Some(path) = &access.secret_file {
             let bytes = std::fs::read(path)
                 .map_err(|error| EndpointError::new_security(path, error.to_string()))?;
             new.set_secret(bytes.trim_ascii_end())
                 .map_err(|why| EndpointError::new_security(path, why))?;
         }
         #[cfg(feature = "tls")]
-        if let Some(files) = &config.tls {
+        if let Some(files) = &access.tls {
             new.tls = super::tls::TlsSetup::from_files(files)?;
         }
         #[cfg(not(feature = "tls"))]
-        if let Some(files) = &config.tls {
+        if let Some(files) = &access.tls {
             return Err(EndpointError::new_security(&files.certificates, NO_TLS_FEATURE));
         }
         Ok(new)
@@ -59,7 +59,7 @@ impl Security {
             #[cfg(feature = "tls")]
             Address::Tls(_) if self.tls.server.is_none() => Err(EndpointError::new_security(
                 &address.to_string(),
-                "no certificate: set `tls` in the configuration",
+                "no certificate: set `access.tls` in the configuration",
             )),
             #[cfg(not(feature = "tls"))]
             Address::Tls(_) => {
@@ -110,26 +110,26 @@ impl Security {
 #[cfg(not(feature = "tls"))]
 const NO_TLS_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
-/// Checks that the configuration allows connections with the user at the other end of a Unix
-/// socket. The kernel reports the user.
+/// Checks that `uds_peers` allows connections with the user at the other end of a Unix socket. The
+/// kernel reports the user.
 pub(crate) fn check_peer_user(
     fd: BorrowedFd<'_>,
     address: &Address,
-    config: &Config,
+    uds_peers: &UdsPeers,
 ) -> Result<(), CloseReason> {
     if matches!(address, Address::Tcp(_) | Address::Tls(_) | Address::Ucx(_)) {
         return Ok(());
     }
     let (_, uid) = peer_credentials(fd).map_err(CloseReason::from_system_call("getsockopt"))?;
-    match is_user_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
+    match is_user_allowed(uid, rustix::process::geteuid().as_raw(), address, uds_peers) {
         true => Ok(()),
         false => Err(AuthenticationError::User { uid }.into()),
     }
 }
 
-fn is_user_allowed(uid: u32, own_uid: u32, address: &Address, config: &Config) -> bool {
+fn is_user_allowed(uid: u32, own_uid: u32, address: &Address, uds_peers: &UdsPeers) -> bool {
     match address {
-        Address::Uds(path) if !path.starts_with('@') => match &config.uds_peers {
+        Address::Uds(path) if !path.starts_with('@') => match uds_peers {
             UdsPeers::SameUserOrRoot => uid == own_uid || uid == 0,
             UdsPeers::Uids(uids) => uids.contains(&uid),
             UdsPeers::Any => true,
@@ -147,9 +147,8 @@ mod tests {
     #[test]
     fn users_are_allowed_by_address_and_configuration() {
         let path = Address::Uds("/run/store".into());
-        let allowed = |uid, address: &Address, uds_peers| {
-            is_user_allowed(uid, 1000, address, &Config { uds_peers, ..Config::default() })
-        };
+        let allowed =
+            |uid, address: &Address, uds_peers| is_user_allowed(uid, 1000, address, &uds_peers);
         for (uid, same_or_root) in [(1000, true), (0, true), (1001, false)] {
             assert_eq!(allowed(uid, &path, UdsPeers::SameUserOrRoot), same_or_root);
             assert_eq!(allowed(uid, &path, UdsPeers::Uids(vec![1001])), uid == 1001);

@@ -2,9 +2,8 @@
 
 use super::dump::Dump;
 use crate::EndpointError;
-use rustix::io::Errno;
 use signal_hook::SigId;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
 /// Signal registration, with a callback that gets a dump of the endpoint's state.
@@ -23,7 +22,7 @@ impl SignalDump {
         signal: i32,
         callback: Box<dyn FnMut(&Dump) + Send>,
     ) -> Result<Self, EndpointError> {
-        let failed = |call| move |error| system_call_error(call, &error);
+        let failed = |call| move |error| system_call_error(call, error);
         let (socket, sender) = UnixStream::pair().map_err(failed("socketpair"))?;
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is already pending.
@@ -51,7 +50,6 @@ impl Drop for SignalDump {
     }
 }
 
-pub(crate) fn system_call_error(call: &'static str, error: &std::io::Error) -> EndpointError {
-    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-    EndpointError::SystemCall { call, subject: "a signal".into(), errno }
+pub(crate) fn system_call_error(call: &'static str, source: io::Error) -> EndpointError {
+    EndpointError::SystemCall { call, subject: "a signal".into(), source }
 }

@@ -2,7 +2,6 @@
 
 use super::socket::{self, ReadResult};
 use crate::{CloseReason, EndpointError, TlsFiles};
-use rustix::io::Errno;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -79,7 +78,7 @@ impl TlsSetup {
         fd: OwnedFd,
         host_port: &str,
     ) -> Result<TlsSession, String> {
-        let none = "no certificates: set `tls` in the configuration";
+        let none = "no certificates: set `access.tls` in the configuration";
         let config = self.client.clone().ok_or(none)?;
         let host = host_port.rsplit_once(':').map_or(host_port, |(host, _)| host);
         // Removes the brackets of an IPv6 address.
@@ -106,10 +105,6 @@ fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Endpoin
 
 fn tls_error(error: rustls::Error) -> CloseReason {
     CloseReason::Tls(error.to_string().into())
-}
-
-fn failed_call(call: &'static str, error: &io::Error) -> CloseReason {
-    CloseReason::from_system_call(call)(Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
 /// Length, in bytes, of a TLS record's header. Its last two bytes are the length of the rest (RFC
@@ -200,7 +195,7 @@ impl TlsSession {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Ok(ReadResult::Nothing);
                 }
-                Err(error) => return Err(failed_call("recv", &error)),
+                Err(error) => return Err(CloseReason::from_system_call("recv")(error)),
             }
             let opened = self.connection.process_new_packets();
             // Sends the next handshake message, or the alert with the reason. An error is ignored: if the peer has
@@ -217,7 +212,7 @@ impl TlsSession {
                 Ok(0) => break,
                 Ok(_) => went = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(failed_call("send", &error)),
+                Err(error) => return Err(CloseReason::from_system_call("send")(error)),
             }
         }
         Ok(went)

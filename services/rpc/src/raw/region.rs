@@ -5,8 +5,10 @@
 //! exists, and bytes are copied in and out (see [`copy`](super::copy)).
 
 use super::copy::{self, StoreKind};
-use super::sealed::{FailedSystemCall, create_sealed_file, failed_call, is_mapping_safe};
+use super::sealed::{create_sealed_file, is_mapping_safe};
+use crate::SystemCallError;
 use crate::engine::FileId;
+use crate::error::failed_call;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, open, unlink};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -54,7 +56,7 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
 
 /// Creates an empty unnamed file that only this user can open. It disappears when the process is killed. On a file
 /// system without O_TMPFILE, a process that is killed between open() and unlink() leaves an empty file.
-fn create_unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
+fn create_unnamed_file(folder: &Path) -> Result<OwnedFd, SystemCallError> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
         Err(Errno::OPNOTSUPP) => {}
@@ -72,7 +74,7 @@ fn create_unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
 impl Region {
     /// Allocates zeroed memory that other processes of this user can map. All pages are allocated
     /// now, so a lack of memory is an error here and not a SIGBUS later.
-    pub(crate) fn create_shared(bytes: usize) -> Result<Self, FailedSystemCall> {
+    pub(crate) fn create_shared(bytes: usize) -> Result<Self, SystemCallError> {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }
@@ -85,7 +87,7 @@ impl Region {
 
     /// Makes the kernel allocate all pages now. It does so through the mapping, which may have huge
     /// pages; fallocate() of the file uses small ones.
-    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedSystemCall> {
+    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), SystemCallError> {
         let start = self.start.as_ptr().cast();
         // SAFETY: the address and length of this region's mapping; populating pages changes no content.
         match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
@@ -95,13 +97,13 @@ impl Region {
                 let all = self.bytes as u64;
                 fallocate(file, FallocateFlags::empty(), 0, all).map_err(failed_call("fallocate"))
             }
-            Err(errno) => Err(("madvise(MADV_POPULATE_WRITE)", errno)),
+            Err(errno) => Err(failed_call("madvise(MADV_POPULATE_WRITE)")(errno)),
         }
     }
 
     /// Maps zeroed memory of an unnamed file in that folder's file system. Such a file cannot be
     /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
-    pub(crate) fn create_in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedSystemCall> {
+    pub(crate) fn create_in_folder(folder: &Path, bytes: usize) -> Result<Self, SystemCallError> {
         let file = create_unnamed_file(folder)?;
         if bytes > 0 {
             // fallocate() refuses a length of 0.
@@ -116,10 +118,10 @@ impl Region {
         file: BorrowedFd<'_>,
         bytes: usize,
         is_writable: bool,
-    ) -> Result<Self, FailedSystemCall> {
+    ) -> Result<Self, SystemCallError> {
         match is_mapping_safe(file, bytes)? {
             true => Self::map_unchecked(file, bytes, is_writable),
-            false => Err(("mmap", Errno::PERM)),
+            false => Err(failed_call("mmap")(Errno::PERM)),
         }
     }
 
@@ -128,7 +130,7 @@ impl Region {
         file: BorrowedFd<'_>,
         bytes: usize,
         is_writable: bool,
-    ) -> Result<Self, FailedSystemCall> {
+    ) -> Result<Self, SystemCallError> {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }
@@ -143,7 +145,7 @@ impl Region {
             // kernels without huge pages use small ones.
             let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         }
-        let start = NonNull::new(start.cast()).ok_or(("mmap", Errno::NOMEM))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| failed_call("mmap")(Errno::NOMEM))?;
         Ok(Self { start, bytes, is_writable, kind: RegionKind::Mapped(None) })
     }
 
@@ -327,6 +329,6 @@ mod tests {
         assert_eq!(folder.read_dir().expect("list the folder").count(), 0);
         std::fs::remove_dir(&folder).expect("it is empty");
         let refused = Region::create_in_folder(&folder, 1 << 16).map(drop);
-        assert_eq!(refused, Err(("open(O_TMPFILE)", Errno::NOENT)));
+        assert_eq!(refused, Err(failed_call("open(O_TMPFILE)")(Errno::NOENT)));
     }
 }

@@ -1,23 +1,16 @@
 //! Sealed files of memory: their creation, and checks of those that a peer has passed, made before they are mapped.
 
+use crate::SystemCallError;
+use crate::error::failed_call;
 use rustix::fs::{
     MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
     ftruncate, memfd_create,
 };
-use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// Name of a failed system call, and its error number.
-pub(crate) type FailedSystemCall = (&'static str, Errno);
-
-/// Returns a converter from error numbers to errors of the system call `call`.
-pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
-    move |errno| (call, errno)
-}
 
 /// Creates an unnamed file of zeroed memory that only this user can open. Its length cannot be
 /// changed.
-pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, FailedSystemCall> {
+pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, SystemCallError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create(name, flags).map_err(failed_call("memfd_create"))?;
     fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed_call("fchmod"))?;
@@ -31,7 +24,7 @@ pub(super) fn create_sealed_file(name: &str, bytes: usize) -> Result<OwnedFd, Fa
 /// the file's owner does. The file must be memory of small pages, at least `bytes` long, and sealed
 /// against shrinking. (A page that was never written is allocated when it is first read; if the
 /// machine has no memory left, this process is killed as for any other page.)
-pub(super) fn is_mapping_safe(file: impl AsFd, bytes: usize) -> Result<bool, FailedSystemCall> {
+pub(super) fn is_mapping_safe(file: impl AsFd, bytes: usize) -> Result<bool, SystemCallError> {
     // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
     let its_bytes = fstat(&file).map_err(failed_call("fstat"))?.st_size;

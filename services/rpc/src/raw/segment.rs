@@ -12,7 +12,9 @@
 //! them, and checks every offset against the agreed layout, which it keeps in its own memory.
 
 use super::copy::{self, StoreKind};
-use super::sealed::{FailedSystemCall, create_sealed_file, failed_call, is_mapping_safe};
+use super::sealed::{create_sealed_file, is_mapping_safe};
+use crate::SystemCallError;
+use crate::error::failed_call;
 use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
 use handover_notify::ParkWord;
@@ -99,10 +101,10 @@ impl Segment {
     pub(crate) fn create(
         slots_count: u32,
         shared_bytes: u32,
-    ) -> Result<(Self, OwnedFd), FailedSystemCall> {
+    ) -> Result<(Self, OwnedFd), SystemCallError> {
         let file = create_sealed_file("handover-rpc", total_bytes(slots_count, shared_bytes))?;
         let mapped = Self::map(&file, slots_count, shared_bytes)?;
-        Ok((mapped.ok_or(("fcntl", Errno::PERM))?, file))
+        Ok((mapped.ok_or_else(|| failed_call("fcntl")(Errno::PERM))?, file))
     }
 
     /// Maps the file of a segment. Returns `None` if the file is too short, or could be truncated
@@ -111,7 +113,7 @@ impl Segment {
         file: impl AsFd,
         slots_count: u32,
         shared_bytes: u32,
-    ) -> Result<Option<Self>, FailedSystemCall> {
+    ) -> Result<Option<Self>, SystemCallError> {
         let bytes = total_bytes(slots_count, shared_bytes);
         if !is_mapping_safe(&file, bytes)? {
             return Ok(None);
@@ -121,7 +123,7 @@ impl Segment {
         // checked that the file is at least `bytes` long and sealed against shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
-        let start = NonNull::new(start.cast()).ok_or(("mmap", Errno::NOMEM))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| failed_call("mmap")(Errno::NOMEM))?;
         Ok(Some(Self { start, slots_count, shared_bytes }))
     }
 

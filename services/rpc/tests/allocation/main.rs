@@ -8,6 +8,7 @@ mod raw;
 
 use handover_rpc::{Calling, Config, Endpoint, Method};
 use raw::allocations_count;
+use std::time::Duration;
 
 const NOOP: Method = Method::new("noop");
 const ADD: Method = Method::new("add");
@@ -72,8 +73,8 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
 /// Checks each way of waiting.
 fn calls_never_allocate(address: &str) {
     calls_allocate_nothing(address, &Config::default());
-    calls_allocate_nothing(address, &Config { spin_ns_max: 0, ..Config::default() });
-    calls_allocate_nothing(address, &Config { spin_forever: true, ..Config::default() });
+    calls_allocate_nothing(address, &Config::default().spin_max(Duration::ZERO));
+    calls_allocate_nothing(address, &Config::default().spin_forever(true));
 }
 
 // One test: two at once would have four threads that spin.

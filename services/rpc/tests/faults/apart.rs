@@ -7,7 +7,7 @@ use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason, Endpoint,
     EndpointError, Method, Peer, Rights,
 };
-use rustix::io::Errno;
+use std::io::ErrorKind;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -106,8 +106,9 @@ pub fn there(how: &str) -> ExitCode {
     let address = loop {
         match server.listen(&how.parse().expect("an address")) {
             Ok(address) => break address,
-            Err(EndpointError::SystemCall { call: "bind", errno: Errno::ADDRNOTAVAIL, .. })
-                if began.elapsed() < 10 * SECOND =>
+            Err(EndpointError::SystemCall { call: "bind", source, .. })
+                if source.kind() == ErrorKind::AddrNotAvailable
+                    && began.elapsed() < 10 * SECOND =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -3,12 +3,14 @@
 
 use crate::house::*;
 use handover_rpc::{
-    Address, BulkMemory, CallError, Calling, Config, Endpoint, EndpointError, Method,
+    Address, BulkMemory, CallError, Calling, Config, ConnectionsConfig, Endpoint, EndpointError,
+    Method, SharedMemoryConfig,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 const FINE: &str = "fine";
 
@@ -54,7 +56,8 @@ pub fn limits_are_told() {
 pub fn scarce(address: &str) -> ExitCode {
     let address: Address = address.parse().expect("an address");
     let (mut client, peer) = connected(&address);
-    let roomy = Config { shared_bytes: 1 << 28, ..Config::default() };
+    let roomy =
+        Config::default().shared_memory(SharedMemoryConfig::default().shared_bytes(1 << 28));
     let mut other = Endpoint::new(roomy).expect("an endpoint");
     let none = "Too many open files (os error 24)";
     limit_files(0);
@@ -102,7 +105,8 @@ pub fn places_are_freed() {
         let address = server.address();
         let (mut first, its) = connected(&address);
         let (mut second, peer) = connected(&address);
-        let hurried = Config { handshake_timeout_ms: 50, ..Config::default() };
+        let hurried = Config::default()
+            .connections(ConnectionsConfig::default().handshake_timeout(Duration::from_millis(50)));
         let third = Endpoint::new(hurried).expect("an endpoint").connect(&address);
         assert!(matches!(third, Err(EndpointError::HandshakeTimeout { .. })), "{how}: {third:?}");
         first.disconnect(its);

@@ -4,7 +4,7 @@ use crate::house::*;
 use crate::kills::HANDLES;
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason, Config,
-    Endpoint, WithdrawError,
+    ConnectionsConfig, Endpoint, WithdrawError,
 };
 use rustix::process::Signal;
 use std::net::Ipv4Addr;
@@ -22,10 +22,11 @@ pub fn calls_to_a_stopped_server_time_out_and_later_ones_succeed() {
         assert_eq!(late, Err(CallError::Deadline), "{how}");
         assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT + SOON * SLACK);
         // The kernel accepts the connection, but the stopped server does not answer the handshake.
-        let hurried = Config { handshake_timeout_ms: 30, ..Config::default() };
+        let hurried = Config::default()
+            .connections(ConnectionsConfig::default().handshake_timeout(Duration::from_millis(30)));
         let mut other = Endpoint::new(hurried).expect("an endpoint");
         let silent = other.connect(&server.address()).expect_err("it is stopped").to_string();
-        assert_eq!(silent, format!("handshake with {} timed out after 30 ms", server.said));
+        assert_eq!(silent, format!("handshake with {} timed out after 30ms", server.said));
         server.signal(Signal::CONT);
         assert_eq!(client.call::<_, u64>(peer, ECHO, &6u64), Ok(6), "{how}: it goes on");
     }

@@ -3,8 +3,9 @@
 use crate::gate::gate;
 use crate::hostile::peers::forged;
 use handover_rpc::{
-    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Calling,
-    Config, Context, Endpoint, Failure, MemoryError, Method, Peer, Rights, Stopper, WithdrawError,
+    Address, Bulk, BulkConfig, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal,
+    Calling, Config, Context, Endpoint, Failure, MemoryError, Method, Peer, Rights, Stopper,
+    WithdrawError,
 };
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -27,11 +28,14 @@ struct Way {
 
 fn ways() -> Vec<Way> {
     let way = |how, config, shared, plain| Way { how, config, shared, plain };
-    let usual = Config { streamed_bytes_min: 1 << 18, ..Config::default() };
+    let usual = Config::default().bulk(BulkConfig::default().streamed_bytes_min(1 << 18));
     let (mapped, process, messages) = (BulkPath::Mapped, BulkPath::Process, BulkPath::Messages);
-    let blind = Config { bulk_uses_process_vm: false, ..usual.clone() };
-    let strict = Config { bulk_maps: false, ..usual.clone() };
-    let small = Config { message_bytes_max: 64, shared_bytes: 4096, ..strict.clone() };
+    let (mut blind, mut strict) = (usual.clone(), usual.clone());
+    blind.bulk.uses_process_vm = false;
+    strict.bulk.maps = false;
+    let mut small = strict.clone();
+    small.connections.message_bytes_max = 64;
+    small.shared_memory.shared_bytes = 4096;
     let mut ways = vec![
         way("sm://", usual.clone(), mapped, process),
         way("sm://", blind, mapped, messages),
@@ -165,7 +169,7 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
         let server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
         for (bytes, piece) in [(1, 1), (4096, 4096), (100_003, 10_007), (1 << 20, 1 << 20)] {
-            if way.config.message_bytes_max < 1000 && bytes > 10_000 {
+            if way.config.connections.message_bytes_max < 1000 && bytes > 10_000 {
                 continue; // Would take thousands of messages.
             }
             for (kind, expected) in
@@ -289,7 +293,7 @@ fn deadline_ends_a_transfer_that_is_only_polled_while_the_owner_is_busy() {
 
 #[test]
 fn memory_beyond_memories_max_is_refused_until_another_is_withdrawn() {
-    let config = Config { memories_max: 1, ..Config::default() };
+    let config = Config::default().bulk(BulkConfig::default().memories_max(1));
     let mut endpoint = Endpoint::new(config).unwrap();
     let memory = BulkMemory::plain(vec![0; 10]);
     let first = endpoint.register_memory(&memory, Rights::Read).unwrap();
@@ -324,7 +328,7 @@ fn deadline_passes_while_other_transfers_are_copied() {
 
 #[test]
 fn calls_are_handled_between_the_pieces_of_a_long_transfer() {
-    for way in ways().into_iter().filter(|it| it.config.message_bytes_max > 1000) {
+    for way in ways().into_iter().filter(|it| it.config.connections.message_bytes_max > 1000) {
         let mut server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
@@ -376,7 +380,7 @@ fn immediate_transfer_detects_a_disconnected_owner() {
 #[test]
 fn transfer_beyond_transfers_max_is_refused_and_moves_nothing() {
     for mut way in ways() {
-        way.config.transfers_max = 1;
+        way.config.bulk.transfers_max = 1;
         let server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
@@ -485,7 +489,7 @@ fn peers_with_writable_memory_of_each_other_close_without_waiting() {
 
 #[test]
 fn denied_attachments_are_remembered_up_to_a_limit() {
-    let config = Config { bulk_uses_process_vm: false, ..Config::default() };
+    let config = Config::default().bulk(BulkConfig::default().uses_process_vm(false));
     let mut owner = Endpoint::new(config.clone()).unwrap();
     let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
     let owned = |number: u32| BulkMemory::plain(vec![number as u8; 1]);

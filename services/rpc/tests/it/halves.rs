@@ -4,8 +4,8 @@
 mod deny;
 
 use handover_rpc::{
-    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkRefusal, BulkStats, Calling, Config,
-    Endpoint, Method, Peer, Rights, Stopper,
+    Bulk, BulkConfig, BulkError, BulkHandle, BulkMemory, BulkPart, BulkRefusal, BulkStats, Calling,
+    Config, Endpoint, Method, Peer, Rights, Stopper,
 };
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn meet_configured(
 }
 
 fn without_process_vm() -> Config {
-    Config { bulk_uses_process_vm: false, ..Config::default() }
+    Config::default().bulk(BulkConfig::default().uses_process_vm(false))
 }
 
 /// Length and offsets of a part; none of them is a multiple of a page.

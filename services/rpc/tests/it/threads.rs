@@ -3,8 +3,8 @@
 use crate::gate::gate;
 use handover_fiber::block_on;
 use handover_rpc::{
-    Address, Bulk, BulkMemory, BulkPart, CallError, Calling, Config, Endpoint, Failure, Method,
-    Progress, Rights, Timing,
+    Address, Bulk, BulkMemory, BulkPart, CallError, Calling, Config, ConnectionsConfig, Endpoint,
+    Failure, Method, PoolConfig, Progress, Rights, SharedMemoryConfig, Timing,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -35,8 +35,9 @@ fn register_held(server: &mut Endpoint, wait: impl Fn() + Send + Sync + 'static)
     server.register_pooled("held", 0, held).unwrap();
 }
 
-fn fibers(pool_threads: u32, pool_queue_max: u32) -> Config {
-    Config { pool_fibers: true, pool_threads, pool_queue_max, ..Config::default() }
+fn fibers(threads: u32, queue_max: u32) -> Config {
+    let pool = PoolConfig::default().fibers(true).threads(threads).queue_max(queue_max);
+    Config::default().pool(pool)
 }
 
 #[test]
@@ -98,8 +99,11 @@ fn results_beyond_the_queue_limit_are_dropped_and_reported() {
     let (free, begun) = (Arc::new(handover_fiber::Eventual::new()), Arc::new(AtomicU32::new(0)));
     let ended = Arc::new(AtomicU32::new(0));
     let (waits_for, counts, ends) = (Arc::clone(&free), Arc::clone(&begun), Arc::clone(&ended));
-    let small = Config { shared_bytes: 8192, message_bytes_max: 4096, ..Config::default() };
-    let config = Config { queued_bytes_max: 64 << 10, ..fibers(1, 1000) };
+    let small = Config::default()
+        .shared_memory(SharedMemoryConfig::default().shared_bytes(8192))
+        .connections(ConnectionsConfig::default().message_bytes_max(4096));
+    let config =
+        fibers(1, 1000).connections(ConnectionsConfig::default().queued_bytes_max(64 << 10));
     let (_server, address) = server("sm://", config, |server| {
         server.start_pool().unwrap();
         let meet = move |()| {
@@ -212,7 +216,7 @@ fn call_whose_deadline_finds_no_timer_is_refused_and_not_sent() {
         };
         server.register("tally", 0, tally).unwrap();
     });
-    let mut client = Endpoint::new(Config { timers_max: 1, ..Config::default() }).unwrap();
+    let mut client = Endpoint::new(Config::default().timers_max(1)).unwrap();
     let peer = client.connect(&address).unwrap();
     client.start_timer(HOUR, |_| unreachable!("not within this test")).unwrap();
     let client = client.start_progress().unwrap();
@@ -332,7 +336,7 @@ fn closure_run_in_the_endpoints_thread_transfers_memory() {
 
 #[test]
 fn spinning_endpoint_receives_from_few_and_many_streams() {
-    let config = Config { spin_forever: true, ..Config::default() };
+    let config = Config::default().spin_forever(true);
     let (server, address) = server("uds://", config, |_| ());
     for count in [1, 6, 2] {
         let mut clients: Vec<_> = (0..count)
@@ -402,7 +406,7 @@ fn panic_in_the_progress_thread_ends_all_waits() {
 fn calls_of_other_threads_beyond_the_limit_are_refused() {
     const CALLS_MAX: u32 = 10;
     let (_server, address) = server("sm://", Config::default(), |_| ());
-    let mut client = Endpoint::new(Config { calls_max: CALLS_MAX, ..Config::default() }).unwrap();
+    let mut client = Endpoint::new(Config::default().calls_max(CALLS_MAX)).unwrap();
     let peer = client.connect(&address).unwrap();
     let client = client.start_progress().unwrap();
     let (caller, busy) = (client.caller(), client.caller());

@@ -1,8 +1,9 @@
 //! Tests of statistics, dumps, configurations, timers, and callbacks at the end of an endpoint.
 
 use handover_rpc::{
-    CallError, CallOutcome, CallRole, CallbackContext, Calling, Config, ConfigError, Dump,
-    Endpoint, EndpointError, Failure, Method, ObservedCall, Timing,
+    AccessConfig, CallError, CallOutcome, CallRole, CallbackContext, Calling, Config, ConfigError,
+    ConnectionsConfig, Dump, Endpoint, EndpointError, Failure, Method, ObservedCall, PoolConfig,
+    SharedMemoryConfig, Timing,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Creates two connected endpoints in this thread, and returns the client's key of the server.
 fn pair(server: Config, client: Config) -> (Endpoint, Endpoint, handover_rpc::Peer) {
-    let mut server =
-        Endpoint::new(Config { listen: vec!["sm://".parse().unwrap()], ..server }).unwrap();
+    let mut server = Endpoint::new(server.listen(vec!["sm://".parse().unwrap()])).unwrap();
     server.register("echo", 0, |_, bytes: Vec<u8>| Ok(bytes)).unwrap();
     server.register("fail", 3, |_, ()| Err::<(), _>(Failure::new(1, "no"))).unwrap();
     let address = server.addresses().next().unwrap().clone();
@@ -45,7 +45,7 @@ fn ask(server: &mut Endpoint, client: &mut Endpoint, peer: handover_rpc::Peer, n
 
 #[test]
 fn calls_are_counted_by_procedure_at_both_ends() {
-    let watched = Config { monitoring: true, ..Config::default() };
+    let watched = Config::default().monitoring(true);
     let (mut server, mut client, peer) = pair(watched.clone(), watched);
     client.name_method("echo", 0);
     for _ in 0..5 {
@@ -107,7 +107,7 @@ fn observer_is_called_once_for_each_call_whatever_its_outcome() {
 #[test]
 fn signal_wakes_the_endpoint_and_passes_its_dump_to_the_callback() {
     let (mut server, mut client, peer) =
-        pair(Config { monitoring: true, ..Config::default() }, Config::default());
+        pair(Config::default().monitoring(true), Config::default());
     let (sender, dumps) = channel();
     let to_json = move |dump: &Dump| sender.send(serde_json::to_value(dump).unwrap()).unwrap();
     server.dump_on(Signal::USR1.as_raw(), to_json).unwrap();
@@ -133,7 +133,7 @@ fn signal_wakes_the_endpoint_and_passes_its_dump_to_the_callback() {
 
 #[test]
 fn timers_call_in_the_order_of_their_deadlines_and_never_early() {
-    let mut endpoint = Endpoint::new(Config { timers_max: 3, ..Config::default() }).unwrap();
+    let mut endpoint = Endpoint::new(Config::default().timers_max(3)).unwrap();
     let (tell, told) = channel();
     let began = Instant::now();
     for ms in [30, 10] {
@@ -169,7 +169,7 @@ fn timers_due_before_a_sleep_are_handled_at_once() {
             }
         }
     }
-    let mut endpoint = Endpoint::new(Config { spin_ns_max: 0, ..Config::default() }).unwrap();
+    let mut endpoint = Endpoint::new(Config::default().spin_max(Duration::ZERO)).unwrap();
     endpoint.start_timer(Duration::ZERO, |moment| chain(moment, 20_000)).unwrap();
     let (stopper, (end, ended)) = (endpoint.stopper(), channel::<()>());
     let watchman = std::thread::spawn(move || {
@@ -261,8 +261,10 @@ fn end_callbacks_run_in_reverse_order_before_the_disconnection() {
 #[test]
 fn peer_can_stop_only_an_endpoint_that_allows_it() {
     for remote_stop in [true, false] {
-        let (mut server, mut client, peer) =
-            pair(Config { remote_stop, ..Config::default() }, Config::default());
+        let (mut server, mut client, peer) = pair(
+            Config::default().access(AccessConfig::default().remote_stop(remote_stop)),
+            Config::default(),
+        );
         let stopper = server.stopper();
         let serving = std::thread::spawn(move || server.serve());
         let expected = if remote_stop { Ok(()) } else { Err(CallError::Unknown) };
@@ -276,37 +278,53 @@ fn peer_can_stop_only_an_endpoint_that_allows_it() {
 
 #[test]
 fn configuration_is_deserialized_resolved_and_refused_by_its_key() {
-    let config =
-        r#"{"listen": ["na+sm://", "tcp://127.0.0.1:0"], "pool_threads": 0, "spin_ns_max": 0}"#;
+    let config = r#"{
+        "listen": ["na+sm://", "tcp://127.0.0.1:0"],
+        "spin_ns_max": 7,
+        "connections": {"handshake_timeout_ms": 30},
+        "pool": {"threads": 0}
+    }"#;
     let endpoint = Endpoint::new(serde_json::from_str(config).unwrap()).unwrap();
     let json = serde_json::to_string(endpoint.config()).unwrap();
     let resolved: Config = serde_json::from_str(&json).unwrap();
-    assert_eq!((resolved.pool_threads, resolved.spin_ns_max), (0, 0));
+    assert_eq!(&resolved, endpoint.config());
+    assert_eq!((resolved.pool.threads, resolved.spin_max), (0, Duration::from_nanos(7)));
+    assert_eq!(resolved.connections.handshake_timeout, Duration::from_millis(30));
     assert!(resolved.listen.iter().eq(endpoint.addresses()));
     assert!(resolved.listen.iter().all(|it| it.is_complete() && !it.to_string().ends_with(":0")));
 
     let refused = |json: &str| serde_json::from_str::<Config>(json).unwrap_err().to_string();
     for (json, key) in [
         (r#"{"spin": 1}"#, "unknown field `spin`"),
-        (r#"{"peers_max": 1, "peers_max": 2}"#, "duplicate field `peers_max`"),
+        (r#"{"pool": {"pool_threads": 1}}"#, "unknown field `pool_threads`"),
+        (r#"{"calls_max": 1, "calls_max": 2}"#, "duplicate field `calls_max`"),
         (r#"{"listen": ["verbs://x"]}"#, "`verbs`: unknown transport"),
         (r#"{"log_level": "loud"}"#, "unknown variant `loud`"),
-        (r#"{"peers_max": "many"}"#, "invalid type: string \"many\""),
+        (r#"{"calls_max": "many"}"#, "invalid type: string \"many\""),
     ] {
         assert!(refused(json).contains(key), "{json}: {}", refused(json));
     }
-    let outside = Config { peers_max: 0, ..Config::default() }.validate().unwrap_err();
-    assert_eq!(outside.to_string(), "peers_max=0: must lie in 1..=1048576");
-    let cannot = Endpoint::new(Config { slots_count: 3, ..Config::default() }).unwrap_err();
+    let outside =
+        |limits| Config::default().connections(limits).validate().unwrap_err().to_string();
+    assert_eq!(
+        outside(ConnectionsConfig::default().peers_max(0)),
+        "connections.peers_max=0: must lie in 1..=1048576"
+    );
+    assert_eq!(
+        outside(ConnectionsConfig::default().handshake_timeout(Duration::ZERO)),
+        "connections.handshake_timeout=0ns: must lie in 1ms..=86400s"
+    );
+    let slots = SharedMemoryConfig::default().slots_count(3);
+    let cannot = Endpoint::new(Config::default().shared_memory(slots)).unwrap_err();
     assert!(matches!(cannot, EndpointError::Config(ConfigError::NoPowerOfTwo { .. })));
 }
 
 #[test]
 fn pooled_handlers_run_on_the_configured_cpus() {
     let here = std::thread::current().id();
-    for (pool_threads, cpu) in [(0, None), (1, Some(handover_base::topology::allowed_cpus()[0]))] {
-        let config =
-            Config { pool_threads, pool_cpus: cpu.into_iter().collect(), ..Config::default() };
+    for (threads, cpu) in [(0, None), (1, Some(handover_base::topology::allowed_cpus()[0]))] {
+        let pool = PoolConfig::default().threads(threads).cpus(cpu.into_iter().collect());
+        let config = Config::default().pool(pool);
         let (mut server, mut client, peer) = pair(config, Config::default());
         server.start_pool().unwrap();
         let (tell, told) = channel();
@@ -320,10 +338,10 @@ fn pooled_handlers_run_on_the_configured_cpus() {
             .unwrap();
         ask(&mut server, &mut client, peer, Method::new("where"));
         let (thread, mask) = told.recv().unwrap();
-        assert_eq!(thread == here, pool_threads == 0);
+        assert_eq!(thread == here, threads == 0);
         assert!(cpu.is_none_or(|cpu| mask == [cpu]), "{mask:?}");
     }
-    let config = Config { pool_cpus: vec![1 << 20], ..Config::default() };
+    let config = Config::default().pool(PoolConfig::default().cpus(vec![1 << 20]));
     let refused = Endpoint::new(config).unwrap().start_pool();
     assert!(matches!(refused, Err(EndpointError::Thread(_))), "{refused:?}");
 }

@@ -252,7 +252,7 @@ fn transfer_fault(error: BulkError) -> Fault {
         BulkError::Deadline => HANDOVER_TIMED_OUT.because(error),
         BulkError::Disconnected(_) | BulkError::Stale => HANDOVER_DISCONNECTED.because(error),
         BulkError::Refused(_) => HANDOVER_REFUSED.because(error),
-        BulkError::Memory { .. } => HANDOVER_SYSTEM.because(error),
+        BulkError::Memory(_) => HANDOVER_SYSTEM.because(error),
         BulkError::Full => HANDOVER_FULL.because(error),
         _ => HANDOVER_INVALID_ARGUMENT.because(error),
     }

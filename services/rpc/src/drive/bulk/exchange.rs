@@ -14,6 +14,7 @@ use crate::engine::{
     ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, FileId, FrameHeader, FrameKind,
     PeerKey, SegmentLocation,
 };
+use crate::error::failed_call;
 use crate::raw::StoreKind;
 use crate::{BulkError, BulkRefusal, CloseReason, Config, FrameError, WithdrawError};
 use rustix::io::Errno;
@@ -121,7 +122,7 @@ impl BulkExchange<'_> {
             Pull => ours.len_bytes(),
             Push => theirs.bytes,
         };
-        match to_bytes >= self.config.streamed_bytes_min {
+        match to_bytes >= self.config.bulk.streamed_bytes_min {
             true => StoreKind::Streaming,
             false => StoreKind::Cached,
         }
@@ -141,7 +142,7 @@ impl BulkExchange<'_> {
 
     /// Adds a transfer to the table, for later iterations of the event loop to complete.
     fn insert_transfer(&mut self, request: &TransferRequest<'_>) -> Result<Transfer, BulkError> {
-        let max = self.config.transfers_max;
+        let max = self.config.bulk.transfers_max;
         request.check()?;
         request.check_halved_transfer(self.tables)?;
         if !self.peers.is_connected(request.peer) {
@@ -365,7 +366,8 @@ impl BulkExchange<'_> {
     /// many bytes are queued, flushes them first.
     fn make_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
-        let max = QUEUED_PER_ITERATION_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
+        let max = QUEUED_PER_ITERATION_BYTES_MAX
+            .min(self.config.connections.queued_bytes_max as usize / 4);
         let Some(link) = self.peers.link_mut(peer) else { return false };
         if link.queued_bytes() <= max {
             return true;
@@ -481,7 +483,7 @@ impl BulkExchange<'_> {
         range: (u64, u64),
         direction: TransferDirection,
     ) -> Result<BulkMemory, BulkRefusal> {
-        if self.tables.data_transfers_count(peer) >= self.config.transfers_max as usize {
+        if self.tables.data_transfers_count(peer) >= self.config.bulk.transfers_max as usize {
             return Err(BulkRefusal::Full);
         }
         let registered = self.tables.registered_memory(handle)?;
@@ -558,7 +560,7 @@ impl BulkExchange<'_> {
         if crate::engine::segments_total_bytes(segments) != Some(handle.bytes) {
             return Err(FrameError::Bulk);
         }
-        let may_access = self.config.bulk_uses_process_vm;
+        let may_access = self.config.bulk.uses_process_vm;
         let pid = self.peers.process_id(peer).filter(|_| may_access);
         let take_file = |file| self.peers.link_mut(peer).and_then(|link| link.take_file(file));
         let attachment = match RemoteMemory::attach(handle, segments, check_word, pid, take_file) {
@@ -734,7 +736,7 @@ impl BulkExchange<'_> {
                     Pull => "process_vm_readv",
                     Push => "process_vm_writev",
                 };
-                self.finish_transfer(id, Err(BulkError::Memory { call, errno }));
+                self.finish_transfer(id, Err(BulkError::Memory(failed_call(call)(errno))));
             }
         }
         true

@@ -28,12 +28,12 @@ impl BulkExchange<'_> {
 
     /// Returns `true` if memories of that peer may be attached through the transport.
     pub(super) fn has_remote_access(&mut self, peer: PeerKey) -> bool {
-        self.config.bulk_maps && self.remote_access(peer).is_some()
+        self.config.bulk.maps && self.remote_access(peer).is_some()
     }
 
     /// Returns `true` if memories of that peer can be accessed directly, once they are attached.
     pub(super) fn is_attachable(&mut self, peer: PeerKey) -> bool {
-        self.peers.has_shared_memory(peer) && self.config.bulk_maps || self.has_remote_access(peer)
+        self.peers.has_shared_memory(peer) && self.config.bulk.maps || self.has_remote_access(peer)
     }
 
     /// Returns the way in which transfers access a memory of the peer. Returns `None` if this is

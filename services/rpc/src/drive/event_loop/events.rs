@@ -15,8 +15,10 @@ use std::os::fd::OwnedFd;
 const ACCEPTS_MAX: u32 = 64;
 /// Pause of a listener after a failed accept, in ns.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
-/// Time between two sweeps for unused memory if `message_timeout_ms` is 0, in ms.
-const SWEEP_MS: u32 = 4_000;
+/// Time between two sweeps for unused memory if `message_timeout` is 0, in ns.
+const SWEEP_NS: u64 = 4_000_000_000;
+/// Minimum time between two sweeps, in ns.
+const SWEEP_NS_MIN: u64 = 1_000_000;
 
 impl EventLoop {
     /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call. Returns `true` if the
@@ -107,7 +109,7 @@ impl EventLoop {
         let mut did = self.has_callbacks && !had_callbacks;
         if self.sweep_at_ns != u64::MAX && self.sweep_at_ns <= clock::now_ns() {
             self.sweep_at_ns = u64::MAX;
-            if self.peers.sweep(self.config.message_timeout_ms > 0) {
+            if self.peers.sweep(!self.config.connections.message_timeout.is_zero()) {
                 self.schedule_sweep();
             }
             self.fail_calls_of_closed();
@@ -141,24 +143,25 @@ impl EventLoop {
 
     #[cold]
     pub(super) fn schedule_sweep(&mut self) {
-        let every_ms = match self.config.message_timeout_ms {
-            0 => SWEEP_MS,
-            timeout_ms => (timeout_ms / STALLED_SWEEPS_MAX).max(1),
+        let every_ns = match clock::ns_from_duration(self.config.connections.message_timeout) {
+            0 => SWEEP_NS,
+            timeout_ns => (timeout_ns / u64::from(STALLED_SWEEPS_MAX)).max(SWEEP_NS_MIN),
         };
-        self.sweep_at_ns = clock::now_ns() + u64::from(every_ms) * 1_000_000;
+        self.sweep_at_ns = clock::now_ns() + every_ns;
     }
 
     // Connections that begin.
 
     /// Returns the deadline, in ns, of a handshake that starts now.
     pub(crate) fn handshake_deadline_ns(&self) -> u64 {
-        clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
+        clock::now_ns() + clock::ns_from_duration(self.config.connections.handshake_timeout)
     }
 
     /// Starts a connection attempt; returns the number of its entry in [`Handshakes`].
     pub(crate) fn start_connecting(&mut self, address: &Address) -> Result<u32, EndpointError> {
-        if self.peers.active.len() >= self.config.peers_max as usize {
-            return Err(EndpointError::TooManyPeers { peers_max: self.config.peers_max });
+        let peers_max = self.config.connections.peers_max;
+        if self.peers.active.len() >= peers_max as usize {
+            return Err(EndpointError::TooManyPeers { peers_max });
         }
         if address.transport() == Transport::Ucx && address.is_complete() {
             self.peers.ucx.start(address, &self.poll)?;
@@ -246,8 +249,8 @@ impl EventLoop {
             Ok(_) => {}
             Err(why) => self.count_failed(why),
         }
-        let timeout_ms = self.config.handshake_timeout_ms;
-        self.handshakes.finish(number, connected_to, admitted, timeout_ms);
+        let timeout = self.config.connections.handshake_timeout;
+        self.handshakes.finish(number, connected_to, admitted, timeout);
     }
 
     /// Counts and logs a connection that was refused or whose handshake has failed.

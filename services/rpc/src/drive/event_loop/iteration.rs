@@ -161,7 +161,9 @@ impl EventLoop {
         let queued_bytes = self.peers.queued_bytes(peer);
         if let Err(error) = handled {
             self.close(peer, error.into());
-        } else if queued_bytes > queued_before.max(self.config.queued_bytes_max as usize) {
+        } else if queued_bytes
+            > queued_before.max(self.config.connections.queued_bytes_max as usize)
+        {
             // Answers to bulk messages are not deferred as requests are, so the peer must read them.
             self.close(peer, CloseReason::AnswersUnread);
         }

@@ -107,7 +107,7 @@ impl EventLoop {
             return self.record_one_way_end(peer, Err(Refusal::Full));
         }
         self.send_response(peer, header.call, Err(Refusal::Full), &[]);
-        if self.peers.queued_bytes(peer) > self.config.queued_bytes_max as usize {
+        if self.peers.queued_bytes(peer) > self.config.connections.queued_bytes_max as usize {
             self.close(peer, CloseReason::AnswersUnread);
         }
     }

@@ -10,11 +10,11 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, OnceLock};
 
 /// Adds certificates for `tls://127.0.0.1` to the configuration if the feature `tls` is on.
-pub fn with_tls(config: Config) -> Config {
+pub fn with_tls(mut config: Config) -> Config {
     static FILES: OnceLock<TlsFiles> = OnceLock::new();
-    let tls = cfg!(feature = "tls")
+    config.access.tls = cfg!(feature = "tls")
         .then(|| FILES.get_or_init(|| Authority::new("usual").issue(&["127.0.0.1"])).clone());
-    Config { tls, ..config }
+    config
 }
 
 /// Certificate authority that is trusted by the holders of its certificates.
@@ -40,11 +40,10 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(names).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        TlsFiles {
-            certificates: write("CERTIFICATE", certificate.der()),
-            private_key: write("PRIVATE KEY", &key.serialize_der()),
-            roots: self.roots.clone(),
-        }
+        TlsFiles::default()
+            .certificates(write("CERTIFICATE", certificate.der()))
+            .private_key(write("PRIVATE KEY", &key.serialize_der()))
+            .roots(self.roots.clone())
     }
 }
 

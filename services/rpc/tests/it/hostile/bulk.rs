@@ -6,8 +6,8 @@ use handover_rpc::engine::{
     TRANSFER_NUMBER_LIMIT,
 };
 use handover_rpc::{
-    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, CloseReason, Config,
-    Endpoint, FrameError, Peer, Rights, WithdrawError,
+    Bulk, BulkConfig, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal,
+    CloseReason, Config, ConnectionsConfig, Endpoint, FrameError, Peer, Rights, WithdrawError,
 };
 use rustix::fs::{SealFlags, fstat};
 use rustix::io::Errno;
@@ -493,7 +493,9 @@ fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
         });
         match path {
             Some(BulkPath::Process) => {
-                assert_eq!(outcome, Err(BulkError::Memory { call, errno: Errno::FAULT }));
+                let Err(BulkError::Memory(failed)) = outcome else { panic!("{outcome:?}") };
+                assert_eq!(failed.call, call);
+                assert_eq!(failed.source.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
             }
             other => panic!("{other:?} {outcome:?}"),
         }
@@ -529,7 +531,8 @@ fn whoever_is_sent_away_is_told_so_although_memory_is_lent_to_it() {
 
 #[test]
 fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
-    let config = Config { queued_bytes_max: 1 << 16, ..Config::default() };
+    let config =
+        Config::default().connections(ConnectionsConfig::default().queued_bytes_max(1 << 16));
     let mut server = Endpoint::new(config).unwrap();
     let address = server.listen(&"uds://".parse().unwrap()).unwrap();
     let name = address.without_scheme().strip_prefix('@').unwrap();
@@ -597,7 +600,7 @@ fn memory_that_was_withdrawn_is_free_although_a_piece_of_it_is_on_its_way() {
 #[test]
 fn transfers_of_a_peer_beyond_transfers_max_are_refused() {
     for how in EACH {
-        let config = Config { transfers_max: 3, ..Config::default() };
+        let config = Config::default().bulk(BulkConfig::default().transfers_max(3));
         let mut lender = Lender::configured(how, config);
         let mut stranger = lender.stranger(how);
         let (handle, offset, bytes) = (lender.write, 0, 10);

@@ -6,8 +6,8 @@ use handover_rpc::engine::{
     BulkMessage, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
 };
 use handover_rpc::{
-    Bulk, BulkError, BulkMemory, BulkPart, CallError, Calling, Config, Context, Endpoint, Method,
-    Rights,
+    Bulk, BulkError, BulkMemory, BulkPart, CallError, Calling, Config, ConnectionsConfig, Context,
+    Endpoint, Method, PoolConfig, Rights,
 };
 use proptest::test_runner::{Config as Cases, TestRunner};
 use rustix::fs::SealFlags;
@@ -182,7 +182,7 @@ fn rubbish_in_shared_memory_harms_only_who_writes_it() {
 #[test]
 fn whoever_lies_on_a_stream_is_disconnected() {
     let mut house = House::new("tcp://127.0.0.1:0");
-    let max = Config::default().message_bytes_max;
+    let max = Config::default().connections.message_bytes_max;
     let good =
         FrameHeader { body_bytes: 1, kind: FrameKind::Request, method: ECHO.word(), call: 3 };
     let long = FrameHeader { body_bytes: max + 1, ..good }.encode();
@@ -266,8 +266,10 @@ fn answers_that_nobody_asked_for_are_dropped() {
 fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     // First a timeout that is long enough for another client to connect meanwhile, then one that is
     // short enough to wait for.
-    for (handshake_timeout_ms, is_beside_others) in [(60_000, true), (50, false)] {
-        let config = Config { handshake_timeout_ms, ..Config::default() };
+    for (timeout_ms, is_beside_others) in [(60_000, true), (50, false)] {
+        let limits =
+            ConnectionsConfig::default().handshake_timeout(Duration::from_millis(timeout_ms));
+        let config = Config::default().connections(limits);
         let mut server = Endpoint::new(config).unwrap();
         let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
         let stopper = server.stopper();
@@ -298,8 +300,9 @@ fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     const QUEUED_BYTES_MAX: u32 = 64 << 10;
     let (begun, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
     let (counts, is_open) = (Arc::clone(&begun), Arc::clone(&gate));
-    let config =
-        Config { queued_bytes_max: QUEUED_BYTES_MAX, pool_fibers: fibers, ..Config::default() };
+    let config = Config::default()
+        .connections(ConnectionsConfig::default().queued_bytes_max(QUEUED_BYTES_MAX))
+        .pool(PoolConfig::default().fibers(fibers));
     let mut house = House::configured("sm://", config, move |server| {
         server.start_pool().unwrap();
         let long = move |()| {
@@ -346,7 +349,7 @@ fn peer_that_fills_the_pool_leaves_room_for_others() {
     const REQUESTS: u64 = 100;
     let gate = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&gate);
-    let config = Config { pool_queue_max: 16, ..Config::default() };
+    let config = Config::default().pool(PoolConfig::default().queue_max(16));
     let mut house = House::configured("sm://", config, move |server| {
         server.start_pool().unwrap();
         let slow = move |()| {
@@ -385,7 +388,8 @@ fn pooled_requests_on_fibers_of_a_peer_that_reads_no_answers_do_not_begin() {
 
 /// Returns a server whose method `long` answers with that many bytes, and its place.
 fn server_with_long_answers(answer_bytes: usize, queued_bytes_max: usize) -> (Endpoint, String) {
-    let config = Config { queued_bytes_max: queued_bytes_max as u32, ..Config::default() };
+    let config = Config::default()
+        .connections(ConnectionsConfig::default().queued_bytes_max(queued_bytes_max as u32));
     let mut server = Endpoint::new(config).unwrap();
     let answer_at_length = move |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
         answer.resize(answer_bytes, 0);
@@ -530,7 +534,10 @@ const MESSAGE_TIMEOUT_MS: u32 = 80;
 
 #[test]
 fn message_that_is_begun_and_not_ended_ends_the_connection() {
-    let config = Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..Config::default() };
+    let config = Config::default().connections(
+        ConnectionsConfig::default()
+            .message_timeout(Duration::from_millis(MESSAGE_TIMEOUT_MS.into())),
+    );
     let mut handle = None;
     let mut house = House::configured("tcp://127.0.0.1:0", config, |server| {
         let memory = BulkMemory::plain(vec![0; 1000]);
@@ -572,7 +579,8 @@ fn message_that_is_begun_and_not_ended_ends_the_connection() {
 #[test]
 fn memory_for_a_long_message_is_given_back_while_the_peer_stays() {
     // Memory is kept for a quarter of this time; a megabyte has to arrive within the whole.
-    let config = Config { message_timeout_ms: 2000, ..Config::default() };
+    let config = Config::default()
+        .connections(ConnectionsConfig::default().message_timeout(Duration::from_millis(2000)));
     let mut server = Endpoint::new(config).unwrap();
     let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
     let long = |_: &mut Context<'_>, bytes: &[u8], _: &mut Vec<u8>| {

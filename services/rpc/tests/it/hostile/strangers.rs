@@ -5,13 +5,13 @@ use handover_rpc::engine::{
     HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Secret,
 };
 use handover_rpc::{
-    Address, AuthenticationError, Calling, CloseReason, Config, Endpoint, EndpointError, Method,
-    Peer, UdsPeers,
+    AccessConfig, Address, AuthenticationError, Calling, CloseReason, Config, ConnectionsConfig,
+    Endpoint, EndpointError, Method, Peer, UdsPeers,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const SECRET: &[u8] = b"known to both sides";
 const ECHO: Method = Method::new("echo");
@@ -100,7 +100,7 @@ fn a_secret_is_read_from_a_file_and_a_short_one_is_refused() {
     let file = folder.path().join("secret");
     std::fs::write(&file, [SECRET, b"\n"].concat()).unwrap();
     let secret_file = Some(file.to_str().unwrap().to_owned());
-    let config = Config { secret_file, ..Config::default() };
+    let config = Config::default().access(AccessConfig::default().secret_file(secret_file));
     let (mut server, address) = listening("tcp://127.0.0.1:0", config.clone(), None);
     assert!(
         !serde_json::to_string(&server.dump()).unwrap().contains("known to both"),
@@ -166,7 +166,8 @@ fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothi
 #[test]
 fn a_stranger_that_goes_silent_in_the_handshake_is_turned_away_in_time() {
     // Long enough for the stranger's first message.
-    let config = Config { handshake_timeout_ms: 1000, ..Config::default() };
+    let config = Config::default()
+        .connections(ConnectionsConfig::default().handshake_timeout(Duration::from_millis(1000)));
     let (mut server, address) = listening("tcp://127.0.0.1:0", config, Some(SECRET));
     let place = address.without_scheme().to_owned();
     let stranger = std::thread::spawn(move || {
@@ -183,13 +184,17 @@ fn a_stranger_that_goes_silent_in_the_handshake_is_turned_away_in_time() {
 #[test]
 fn unix_peers_of_other_users_are_refused_by_either_side() {
     let own = rustix::process::geteuid().as_raw();
-    let others = |uids| Config { uds_peers: UdsPeers::Uids(uids), ..Config::default() };
+    let others =
+        |uids| Config::default().access(AccessConfig::default().uds_peers(UdsPeers::Uids(uids)));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let how = format!("uds://{}", path.display());
     for (server, client) in [
         (Config::default(), Config::default()),
-        (others(vec![own]), Config { uds_peers: UdsPeers::Any, ..Config::default() }),
+        (
+            others(vec![own]),
+            Config::default().access(AccessConfig::default().uds_peers(UdsPeers::Any)),
+        ),
     ] {
         let (mut server, address) = listening(&how, server, None);
         is_served(&mut server, connecting(&address, client, None));
@@ -222,14 +227,14 @@ mod tls {
     const HOW: &str = "tls://127.0.0.1:0";
 
     fn of(files: TlsFiles) -> Config {
-        Config { tls: Some(files), ..Config::default() }
+        Config::default().access(AccessConfig::default().tls(Some(files)))
     }
 
     #[test]
     fn certificates_that_are_not_trusted_are_refused_with_the_reason() {
         let (ours, others) = (Authority::new("ours"), Authority::new("others"));
         let server = ours.issue(&["127.0.0.1"]);
-        let mixed = TlsFiles { roots: server.roots.clone(), ..others.issue(&["client"]) };
+        let mixed = others.issue(&["client"]).roots(server.roots.clone());
         for (server, client, why) in [
             (server.clone(), others.issue(&["client"]), "UnknownIssuer"),
             // The client trusts the server, but the server does not trust the client.
@@ -283,7 +288,8 @@ mod tls {
 
     #[test]
     fn tls_and_plain_text_do_not_meet_and_neither_waits_for_ever() {
-        let config = || Config { handshake_timeout_ms: 2000, ..with_tls(Config::default()) };
+        let limits = ConnectionsConfig::default().handshake_timeout(Duration::from_secs(2));
+        let config = || with_tls(Config::default().connections(limits.clone()));
         for (how, other) in
             [(HOW, Address::Tcp as fn(String) -> Address), ("tcp://127.0.0.1:0", Address::Tls)]
         {
@@ -302,13 +308,12 @@ mod tls {
     fn tls_without_certificates_is_refused_with_the_way_out() {
         let mut endpoint = Endpoint::new(Config::default()).unwrap();
         let said = endpoint.listen(&HOW.parse().unwrap()).unwrap_err().to_string();
-        assert_eq!(said, format!("{HOW}: no certificate: set `tls` in the configuration"));
+        assert_eq!(said, format!("{HOW}: no certificate: set `access.tls` in the configuration"));
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = Address::Tls(nobody.local_addr().unwrap().to_string());
         let said = endpoint.connect(&at).unwrap_err().to_string();
-        assert_eq!(said, format!("{at}: no certificates: set `tls` in the configuration"));
-        let files =
-            TlsFiles { private_key: "/nowhere.pem".into(), ..Authority::new("no").issue(&[]) };
+        assert_eq!(said, format!("{at}: no certificates: set `access.tls` in the configuration"));
+        let files = Authority::new("no").issue(&[]).private_key("/nowhere.pem".into());
         let said = Endpoint::new(of(files)).unwrap_err().to_string();
         assert!(said.starts_with("/nowhere.pem: cannot load the private key: "), "{said}");
     }
@@ -390,11 +395,11 @@ mod tls {
 
     #[test]
     fn message_that_is_begun_and_not_ended_ends_a_connection_under_tls() {
-        const MESSAGE_TIMEOUT_MS: u32 = 80;
+        const MESSAGE_TIMEOUT: Duration = Duration::from_millis(80);
         // Within the header of a record, within a record, between two, and within a message of several records.
         for more_bytes in [3, 30, 46, 20_000] {
-            let config =
-                Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..with_tls(Config::default()) };
+            let limits = ConnectionsConfig::default().message_timeout(MESSAGE_TIMEOUT);
+            let config = with_tls(Config::default().connections(limits));
             let (mut server, address) = listening(HOW, config, None);
             let relay = Relay::new(&address, more_bytes);
             let client = connecting(&relay.address, with_tls(Config::default()), None);
@@ -409,7 +414,7 @@ mod tls {
                 assert!(began.elapsed() < 4 * SOON, "{more_bytes} bytes of it have come");
             }
             let took = began.elapsed();
-            assert!(took >= std::time::Duration::from_millis(MESSAGE_TIMEOUT_MS.into()));
+            assert!(took >= MESSAGE_TIMEOUT);
             assert_eq!(server.stats().requests_count, 0);
             let ended = asking.join().unwrap();
             assert!(matches!(ended, Err(CallError::Disconnected(_))), "{more_bytes}: {ended:?}");
@@ -420,13 +425,12 @@ mod tls {
     #[test]
     fn silent_strangers_under_tls_keep_a_peer_out_for_a_part_of_their_time() {
         const HANDSHAKES_MAX: u32 = 8;
-        const SILENCE_MS: u32 = 50;
-        let limits = Config {
-            handshakes_max: HANDSHAKES_MAX,
-            handshake_timeout_ms: 16 * SILENCE_MS,
-            ..with_tls(Config::default())
-        };
-        let (mut server, address) = listening(HOW, limits, None);
+        const SILENCE: Duration = Duration::from_millis(50);
+        let limits = ConnectionsConfig::default()
+            .handshakes_max(HANDSHAKES_MAX)
+            .handshake_timeout(16 * SILENCE);
+        let config = with_tls(Config::default().connections(limits));
+        let (mut server, address) = listening(HOW, config, None);
         // Half of them have begun a record.
         let strangers: Vec<TcpStream> = (0..3 * HANDSHAKES_MAX)
             .map(|number| {
@@ -452,7 +456,7 @@ mod tls {
         }
         // All earlier handshakes, except those for which there was room, were turned away, each after its time.
         assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
-        assert!(began.elapsed() >= std::time::Duration::from_millis(2 * u64::from(SILENCE_MS)));
+        assert!(began.elapsed() >= 2 * SILENCE);
         drop((client.join().unwrap(), strangers));
     }
 }

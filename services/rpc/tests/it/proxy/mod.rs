@@ -7,7 +7,7 @@ mod relay;
 
 use handover_rpc::{
     Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason,
-    Config, Endpoint, EndpointError, Method, Peer, Rights, Stopper,
+    Config, ConnectionsConfig, Endpoint, EndpointError, Method, Peer, Rights, Stopper,
 };
 use relay::{Cut, FAIR, Relay, Weather};
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ const OWNED_BYTES: usize = 300_000;
 const SOON: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
-    Config { queued_bytes_max: 1 << 20, ..Config::default() }
+    Config::default().connections(ConnectionsConfig::default().queued_bytes_max(1 << 20))
 }
 
 struct Server {
@@ -152,9 +152,10 @@ fn deadlines_pass_while_the_proxy_stalls_and_later_calls_succeed() {
     // Queued bytes have a limit, and an unanswered handshake has a timeout.
     let refused = (0..10_000u32).find_map(|_| client.send(peer, ECHO, &vec![0u8; 1 << 16]).err());
     assert_eq!(refused, Some(CallError::Full));
-    let hurried = Config { handshake_timeout_ms: 30, ..config() };
+    let mut hurried = config();
+    hurried.connections.handshake_timeout = Duration::from_millis(30);
     let silent = Endpoint::new(hurried).unwrap().connect(&address).unwrap_err().to_string();
-    assert_eq!(silent, format!("handshake with {address} timed out after 30 ms"));
+    assert_eq!(silent, format!("handshake with {address} timed out after 30ms"));
     relay.stall(false);
     while client.call::<_, Vec<u8>>(peer, ECHO, &Vec::<u8>::new()) == Err(CallError::Full) {
         client.progress(Duration::from_millis(1));
