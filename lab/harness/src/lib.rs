@@ -18,6 +18,7 @@ mod process;
 pub mod prove;
 #[allow(unsafe_code)]
 mod raw;
+mod run_log;
 mod samples;
 mod scratch;
 mod select;
@@ -40,6 +41,7 @@ pub use own::bench_main;
 #[doc(hidden)]
 pub use own::time_operation;
 pub use raw::CountingAllocator;
+pub use run_log::RunLog;
 pub use samples::Samples;
 pub use scratch::ScratchFolder;
 pub use select::{SelectError, Selection, select};

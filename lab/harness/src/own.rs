@@ -5,6 +5,7 @@ use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::dispatch::dispatch_participant;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, RunObserver};
+use crate::run_log::RunLog;
 use crate::samples::Samples;
 use crate::select::select;
 use crate::setup::Setup;
@@ -38,10 +39,11 @@ const USAGE: &str = "\
 /// Runs a complete benchmark program for `suites`. It is the whole body of `main` in a bench target
 /// with `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
 ///
-/// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
-/// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
-/// does both. If the suites have no null benchmark (`null/…`, the same operation measured twice,
-/// which shows the smallest detectable difference), one is added. `--help` lists the options.
+/// Prints the progress to standard error, and then a line for each figure, or with `--jsonl` the run
+/// in the format of `handover import`; the figures can then be listed, shown, compared and followed
+/// like handover's own. `cargo handover` does both. If the suites have no null benchmark (`null/…`,
+/// the same operation measured twice, which shows the smallest detectable difference), one is added.
+/// `--help` lists the options.
 ///
 /// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
@@ -249,7 +251,9 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
-    let outcome = lab.run(&mut FaultPrinter, &AtomicBool::new(false));
+    let mut printer = ProgressPrinter(RunLog::new(asked.over.as_ref().map(|over| &*over.name)));
+    RunLog::time_limit_line(&lab).into_iter().for_each(print_progress);
+    let outcome = lab.run(&mut printer, &AtomicBool::new(false));
     run.complete = true;
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     let mut text = String::new();
@@ -318,8 +322,28 @@ pub(crate) struct FaultPrinter;
 
 impl RunObserver for FaultPrinter {
     fn fault(&mut self, id: &str, fault: &Fault) {
-        let _ = writeln!(io::stderr(), "{id}: {fault}");
+        print_progress(format!("{id}: {fault}"));
     }
+}
+
+/// Observer that prints a line for each measured benchmark, and each fault.
+struct ProgressPrinter(RunLog);
+
+impl RunObserver for ProgressPrinter {
+    fn records(&mut self, records: &[Record]) -> bool {
+        self.0.measured_line(records).into_iter().for_each(print_progress);
+        true
+    }
+
+    fn fault(&mut self, id: &str, fault: &Fault) {
+        FaultPrinter.fault(id, fault);
+    }
+}
+
+/// Prints a line to standard error.
+fn print_progress(line: String) {
+    // A failed write to standard error loses only this line.
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Null benchmark: swaps a word in newly allocated memory, with two equal contenders.
