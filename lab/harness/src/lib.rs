@@ -9,6 +9,7 @@ mod dispatch;
 pub mod doctor;
 mod fault;
 mod host;
+mod interrupt;
 mod lab;
 mod noise;
 mod off_cpu;
