@@ -138,7 +138,7 @@ pub fn cut_tables(text: &str, width: Option<usize>) -> String {
 
 /// Shortens a line to `width` columns. Omits a part of its last column, which begins at `column`.
 /// Two thirds of the rest of that column are its end, which tells most about a function.
-fn cut_line(line: &str, column: usize, width: usize) -> String {
+pub fn cut_line(line: &str, column: usize, width: usize) -> String {
     let count = line.chars().count();
     if count <= width {
         return line.to_string();

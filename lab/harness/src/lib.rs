@@ -9,6 +9,7 @@ mod dispatch;
 pub mod doctor;
 mod fault;
 mod host;
+mod interrupt;
 mod lab;
 mod noise;
 mod off_cpu;
@@ -18,6 +19,7 @@ mod process;
 pub mod prove;
 #[allow(unsafe_code)]
 mod raw;
+mod run_log;
 mod samples;
 mod scratch;
 mod select;
@@ -40,6 +42,7 @@ pub use own::bench_main;
 #[doc(hidden)]
 pub use own::time_operation;
 pub use raw::CountingAllocator;
+pub use run_log::RunLog;
 pub use samples::Samples;
 pub use scratch::ScratchFolder;
 pub use select::{SelectError, Selection, select};

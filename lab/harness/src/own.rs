@@ -4,7 +4,9 @@ use crate::bench::Bench;
 use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::dispatch::dispatch_participant;
 use crate::fault::Fault;
+use crate::interrupt::{INTERRUPTED_EXIT_CODE, interrupt_flag};
 use crate::lab::{Lab, Plan, Profile, RunObserver};
+use crate::run_log::RunLog;
 use crate::samples::Samples;
 use crate::select::select;
 use crate::setup::Setup;
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 const USAGE: &str = "\
@@ -38,12 +40,16 @@ const USAGE: &str = "\
 /// Runs a complete benchmark program for `suites`. It is the whole body of `main` in a bench target
 /// with `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
 ///
-/// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
-/// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
-/// does both. If the suites have no null benchmark (`null/…`, the same operation measured twice,
-/// which shows the smallest detectable difference), one is added. `--help` lists the options.
+/// Prints the progress to standard error, and then a line for each figure, or with `--jsonl` the run
+/// in the format of `handover import`; the figures can then be listed, shown, compared and followed
+/// like handover's own. `cargo handover` does both. If the suites have no null benchmark (`null/…`,
+/// the same operation measured twice, which shows the smallest detectable difference), one is added.
+/// `--help` lists the options.
 ///
-/// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong.
+/// After SIGINT, SIGTERM or SIGHUP, the completed measurements are printed.
+///
+/// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong; 130 if the
+/// run was interrupted.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     let suites = with_nulls(suites);
     if let Some(code) = run_as_participant(&suites) {
@@ -243,14 +249,18 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         }
     };
     let lab = lab.map_err(|it| it.to_string())?;
+    let interrupted =
+        interrupt_flag().map_err(|error| format!("cannot install the signal handlers: {error}"))?;
     if asked.should_print_jsonl {
-        // Terminated with its parent: cargo does not forward the signals of the program that reads the
-        // output.
+        // Interrupted when its parent ends: cargo does not forward the signals of the program that
+        // reads the output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
-    let outcome = lab.run(&mut FaultPrinter, &AtomicBool::new(false));
-    run.complete = true;
+    let mut printer = ProgressPrinter(RunLog::new(asked.over.as_ref().map(|over| &*over.name)));
+    RunLog::time_limit_line(&lab).into_iter().for_each(print_progress);
+    let outcome = lab.run(&mut printer, &interrupted);
+    run.complete = !outcome.interrupted;
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     let mut text = String::new();
     if asked.should_print_jsonl {
@@ -259,6 +269,10 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         outcome.records.iter().for_each(|record| text.push_str(&format!("{record}\n")));
     }
     let printed = print(&text)?;
+    if outcome.interrupted {
+        let message = "interrupted; the completed measurements are printed";
+        return Ok(fail(&message, INTERRUPTED_EXIT_CODE));
+    }
     Ok(if outcome.faults.is_empty() { printed } else { ExitCode::FAILURE })
 }
 
@@ -318,8 +332,28 @@ pub(crate) struct FaultPrinter;
 
 impl RunObserver for FaultPrinter {
     fn fault(&mut self, id: &str, fault: &Fault) {
-        let _ = writeln!(io::stderr(), "{id}: {fault}");
+        print_progress(format!("{id}: {fault}"));
     }
+}
+
+/// Observer that prints a line for each measured benchmark, and each fault.
+struct ProgressPrinter(RunLog);
+
+impl RunObserver for ProgressPrinter {
+    fn records(&mut self, records: &[Record]) -> bool {
+        self.0.measured_line(records).into_iter().for_each(print_progress);
+        true
+    }
+
+    fn fault(&mut self, id: &str, fault: &Fault) {
+        FaultPrinter.fault(id, fault);
+    }
+}
+
+/// Prints a line to standard error.
+fn print_progress(line: String) {
+    // A failed write to standard error loses only this line.
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Null benchmark: swaps a word in newly allocated memory, with two equal contenders.
@@ -352,6 +386,7 @@ const NULLS: &[Bench] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     fn parsed(line: &str) -> Result<BenchOptions, String> {
         BenchOptions::parse(line.split_whitespace().map(str::to_string))

@@ -20,6 +20,9 @@ use crate::run::CommandLine;
 /// Commands under which a browser may be installed.
 const BROWSER_COMMANDS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
+/// Figure of the default run whose history is opened.
+const HISTORY_ID: &str = "lock/free";
+
 /// Maximum time for the browser to load a page.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
@@ -95,7 +98,8 @@ fn interactive_options() -> Vec<&'static str> {
     BROWSER_OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect()
 }
 
-/// Opens the pages of `handover serve`: the list of runs, and the report of the only run.
+/// Opens the pages of `handover serve`: the list of runs, a comparison, a history, and the report of
+/// the only run.
 fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Result<()> {
     let output = server.stdout.take().context("the output of `handover serve` is not piped")?;
     let mut address = String::new();
@@ -106,6 +110,30 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
         "the list has one run, and the address no token",
         "return document.querySelectorAll('tbody tr').length === 1 && !location.search.includes('token')",
     )?;
+    let list = browser.run("return location.origin + '/'")?;
+    let list = list.as_str().context("the list's address is not a text")?;
+    let run = browser.run("return document.querySelector('tbody a').textContent")?;
+    let run = run.as_str().context("the id of the run is not a text")?;
+    browser.open(&format!("{list}compare?a={run}&b={run}"))?;
+    check_script(
+        browser,
+        "the comparison of the run with itself names it",
+        &format!(
+            "return document.querySelector('h1').textContent === 'Comparison'
+                 && document.querySelector('pre').textContent.includes('{run}')"
+        ),
+    )?;
+    browser.open(&format!("{list}history?id={HISTORY_ID}"))?;
+    check_script(
+        browser,
+        "the history of a figure has a chart and a table",
+        &format!(
+            "return document.querySelector('h1').textContent === 'History of {HISTORY_ID}'
+                 && document.querySelector('svg').getBoundingClientRect().height > 50
+                 && document.querySelector('pre').textContent.trim() !== ''"
+        ),
+    )?;
+    browser.open(list)?;
     browser.click("tbody a")?;
     let until = Instant::now() + BROWSER_MAX;
     while browser
@@ -124,7 +152,7 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
     )?;
     let console = browser.take_console_messages()?;
     ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
-    println!("the served list of runs opens, and its link opens the report");
+    println!("the served list, comparison and history open, and the list's link opens the report");
     Ok(())
 }
 
@@ -213,6 +241,15 @@ fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()>
     browser.open(&format!("file://{}", report.display()))?;
     browser.run("document.querySelectorAll('details').forEach((it) => { it.open = true; })")?;
     nothing_beyond("the page on a phone")?;
+    is(
+        "median, p99 and rate of a row share a line on a phone",
+        "const row = document.querySelector('table.figures tr[data-figure]');
+         const tops = ['figure', 'p99', 'rate']
+             .map((label) => row.querySelector(`td[data-label=${label}]`))
+             .filter((cell) => cell.getClientRects().length > 0)
+             .map((cell) => cell.getBoundingClientRect().top);
+         return tops.length > 1 && tops.every((top) => Math.abs(top - tops[0]) < 2)",
+    )?;
     browser.click("tr[data-figure] code")?;
     is(
         "a touched row opens a dialog that fits",

@@ -59,6 +59,11 @@ const FULL_TIME: Duration = Duration::from_secs(30);
 const CHART_WIDTH_PX: f64 = 960.0;
 
 pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.plan.no_peers {
+        return Err(to_usage_error(
+            "--no-peers: anatomy measures one contender and no peers; leave the option out",
+        ));
+    }
     let benchmark = find_benchmark(&args.id)?;
     let contender = contender_to_measure(benchmark, args.contender.as_deref())?;
     let time = measuring_time(args)?;

@@ -4,17 +4,22 @@
 use crate::app::{PlanOptions, ResultOptions};
 use crate::commands::pool::pool_runs;
 use crate::commands::{run, stored, sweep};
-use crate::exit::check_interrupt;
-use anyhow::{Context, bail};
+use crate::exit::{InterruptedBeforeResults, check_interrupt};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use handover_base::topology::Placement;
 use handover_program::{child, console};
 use handover_record::{ArgRange, Document};
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Seek, Write};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, Read, Write};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::Duration;
+
+/// Maximum number of bytes read from the output of a benchmark program.
+const OUTPUT_BYTES_MAX: u64 = 1 << 28;
 
 /// Arguments of `handover bench`.
 #[derive(Debug, Args)]
@@ -52,47 +57,45 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     run::warn_if_name_exists(results)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let path = stored::writable_store_path(&results.db)?;
+    if args.list {
+        let status = child::run(&mut cargo_bench_command(args), &interrupted)?;
+        check_interrupt(&interrupted)?;
+        return match status.success() {
+            true => Ok(()),
+            false => bail!("{}: see cargo's messages above", describe_failure(args, status)),
+        };
+    }
     let (mut ids, mut ended_badly) = (Vec::new(), None);
     for _ in 0..results.repeat {
-        let mut printed = tempfile::tempfile()
-            .context("cannot create a temporary file for the output of cargo bench")?;
-        let mut command = cargo_bench_command(args);
-        if !args.list {
-            command.stdout(Stdio::from(printed.try_clone()?));
-        }
-        let status = child::run(&mut command, &interrupted)?;
-        check_interrupt(&interrupted)?;
-        let failed =
-            || format!("cargo bench --bench {target} failed with {status}", target = args.bench);
-        if args.list {
-            return if status.success() {
-                Ok(())
-            } else {
-                bail!("{failure}: see cargo's messages above", failure = failed())
-            };
-        }
-        printed.rewind()?;
-        let run = read_run_id(&mut BufReader::new(&printed));
-        printed.rewind()?;
-        match (Store::import_into(&path, &mut BufReader::new(printed)), run) {
+        let (status, printed) = run_and_read(cargo_bench_command(args), &interrupted)?;
+        let run = read_run_id(&mut printed.as_slice());
+        match (Store::import_into(&path, &mut printed.as_slice()), run) {
             (Ok(_), Some(run)) => ids.push(run),
             (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
+            // The program ended before it printed its run.
+            _ if check_interrupt(&interrupted).is_err() => break,
             (imported, _) if status.success() => bail!(
                 "bench target {} printed no run{}; its main must be \
                  handover_harness::bench_main(&[ALL])",
                 args.bench,
                 imported.err().map_or_else(String::new, |why| format!(" ({why})"))
             ),
-            _ => bail!("{failure}: see cargo's messages above", failure = failed()),
+            _ => bail!("{}: see cargo's messages above", describe_failure(args, status)),
         }
         if let (Some(name), Some(run)) = (&results.name.name, ids.last()) {
             Store::open(&path)?.add_tag(run, name)?;
         }
+        if check_interrupt(&interrupted).is_err() {
+            break;
+        }
         // Results so far are kept, and the remaining processes still run: one benchmark that cannot
         // be measured must not lose all others.
         if !status.success() {
-            ended_badly = Some(failed());
+            ended_badly = Some(describe_failure(args, status));
         }
+    }
+    if ids.is_empty() {
+        return Err(InterruptedBeforeResults.into());
     }
     let store = Store::open_existing(&path)?;
     let runs: Vec<Document> = ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>()?;
@@ -103,12 +106,41 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             sweep::print_sweeps(&pooled, None, out)?;
         }
     }
+    if check_interrupt(&interrupted).is_err() && runs.iter().all(|it| it.records.is_empty()) {
+        return Err(InterruptedBeforeResults.into());
+    }
+    check_interrupt(&interrupted)?;
     match ended_badly {
         Some(failure) => {
             bail!("{failure}: see cargo's messages above; the completed measurements are kept")
         }
         None => Ok(()),
     }
+}
+
+/// Runs `cargo bench`, and returns its exit status and the output of the benchmark program. After an
+/// interrupt cargo ends before the program, which prints the completed measurements.
+fn run_and_read(
+    mut command: Command,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<(ExitStatus, Vec<u8>)> {
+    let (output, writer) =
+        std::io::pipe().context("cannot create a pipe for the output of cargo bench")?;
+    command.stdout(writer);
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        output.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let status = child::run(&mut command, interrupted)?;
+    // The pipe ends when all of its writers are closed, and `command` holds one.
+    drop(command);
+    let bytes = reader.join().map_err(|_| anyhow!("the reader of the output panicked"))?;
+    Ok((status, bytes.context("cannot read the output of cargo bench")?))
+}
+
+/// Returns the error message for a failed `cargo bench`.
+fn describe_failure(args: &BenchArgs, status: ExitStatus) -> String {
+    format!("cargo bench --bench {target} failed with {status}", target = args.bench)
 }
 
 /// Reads the id of the run in the first line; `None` if it is not a run.

@@ -3,7 +3,7 @@
 use crate::app::{StoreOption, TableOptions};
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::stored;
-use crate::exit::{self, check_interrupt, to_usage_error};
+use crate::exit::{self, Interrupted, check_interrupt, to_usage_error};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
@@ -83,9 +83,10 @@ pub(super) fn parse_share(text: &str) -> Result<f64, String> {
 }
 
 pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let ([(a_name, a), (b_name, b)], kept) = match args.ab.as_slice() {
+    let MeasuredSides { sides: [(a_name, a), (b_name, b)], kept, ended } = match args.ab.as_slice()
+    {
         [old, new] => measure_alternately(args, old, new)?,
-        _ => (load_sides(args)?, Ok(())),
+        _ => MeasuredSides { sides: load_sides(args)?, kept: Ok(()), ended: Ok(()) },
     };
     let rules = Rules { threshold: args.threshold, all: args.table.all };
     let mut comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
@@ -104,6 +105,7 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         out.write_all(drawn.as_bytes())?;
     }
     kept.context("the comparison above is complete, but not all of its runs could be stored")?;
+    ended?;
     if comparison.rows.is_empty() {
         return Err(to_usage_error(format!(
             "{a_name} and {b_name} have no figure in common; compare runs of the same benchmarks"
@@ -154,12 +156,23 @@ pub(super) fn compare_with_copy(
         table: TableOptions { all: false, json: false, db: StoreOption { db: None } },
     };
     let [own, copy] = [own, copy].map(|it| it.display().to_string());
-    let ([(_, a), (_, b)], _) = measure_alternately(&args, &own, &copy)?;
+    let MeasuredSides { sides: [(_, a), (_, b)], ended, .. } =
+        measure_alternately(&args, &own, &copy)?;
+    ended?;
     Ok(compare::compare((&own, &a), (&copy, &b), Rules::default()))
 }
 
 /// Name of a side of a comparison, and its runs.
 type NamedSide = (String, Vec<Document>);
+
+/// Both sides of a comparison, and the errors that leave them comparable.
+struct MeasuredSides {
+    sides: [NamedSide; 2],
+    /// Error of the store, if some runs could not be stored.
+    kept: Result<(), StoreError>,
+    /// [`Interrupted`], if the last processes were not run.
+    ended: anyhow::Result<()>,
+}
 
 /// Loads both sides, in the order of the command line.
 fn load_sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
@@ -273,12 +286,8 @@ fn load_side(
 }
 
 /// Measures two builds alternately. Every second pair starts with the new build. Returns the
-/// results even if they could not be stored.
-fn measure_alternately(
-    args: &CompareArgs,
-    old: &str,
-    new: &str,
-) -> anyhow::Result<([NamedSide; 2], Result<(), StoreError>)> {
+/// results even if they could not be stored, or if an interrupt leaves each side at least one run.
+fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Result<MeasuredSides> {
     if let Some(name) = &args.name {
         handover_store::check_tag(&format!("{name}/old")).map_err(to_usage_error)?;
     }
@@ -300,13 +309,20 @@ fn measure_alternately(
     let folder = ScratchFolder::new("handover-compare-", &std::env::temp_dir())
         .context("cannot create a temporary folder for the output of the builds")?;
     let mut sides = [Vec::new(), Vec::new()];
-    let mut kept = Ok(());
-    for pair in 0..args.pairs {
+    let (mut kept, mut ended) = (Ok(()), Ok(()));
+    'pairs: for pair in 0..args.pairs {
         for turn in 0..2 {
             let which = (turn + pair as usize) % 2;
             let of_side = &builds[which];
             let build = &of_side[pair as usize % of_side.len()];
-            let document = run_build(args, build, folder.path(), &interrupted)?;
+            let document = match run_build(args, build, folder.path(), &interrupted) {
+                Ok(document) => document,
+                Err(error) if error.is::<Interrupted>() && !sides.iter().any(Vec::is_empty) => {
+                    ended = Err(error);
+                    break 'pairs;
+                }
+                Err(error) => return Err(error),
+            };
             if let (Some(store), Some(name), Ok(())) = (&mut keep, &args.name, &kept) {
                 kept = store_run(store, &document, &format!("{name}/{}", ["old", "new"][which]));
             }
@@ -315,7 +331,7 @@ fn measure_alternately(
         console::print_error(format_args!("pair {} of {} measured", pair + 1, args.pairs));
     }
     let [a, b] = sides;
-    Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
+    Ok(MeasuredSides { sides: [(old.to_string(), a), (new.to_string(), b)], kept, ended })
 }
 
 /// Returns the paths of the builds that a word of `--ab` selects. They are a file, or the files

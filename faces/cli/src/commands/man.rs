@@ -38,7 +38,8 @@ const SECTIONS: [(&str, Entries); 3] = [
             ("2", "An error in the command line, or in a file named on it; nothing was measured."),
             (
                 "130",
-                "The program was ended by SIGINT, SIGTERM or SIGHUP; the completed measurements are shown and stored.",
+                "The program was ended by SIGINT, SIGTERM or SIGHUP; the completed measurements are shown, and stored by \
+                 the commands that store runs.",
             ),
         ],
     ),

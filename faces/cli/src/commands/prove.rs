@@ -3,7 +3,7 @@
 mod classics;
 
 use super::{align_columns, compare, run};
-use crate::app::{StoreOption, parse_duration};
+use crate::app::{NameOption, StoreOption, parse_duration};
 use crate::commands::stored;
 use crate::exit;
 use anyhow::bail;
@@ -40,6 +40,8 @@ pub struct ProveArgs {
     #[arg(long)]
     classics: bool,
     #[command(flatten)]
+    name: NameOption,
+    #[command(flatten)]
     db: StoreOption,
 }
 
@@ -68,7 +70,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let display =
         run::ProgressDisplay { is_quiet: args.json, is_plain: false, swept_argument: None };
     let began = Instant::now();
-    let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
+    let (profile, name) = (args.profile.to_string(), args.name.name.as_deref());
+    let mut measured = run::measure(&lab, &profile, &args.db, display, name)?;
     let copied = match measured.is_interrupted {
         true => None,
         false => Some(compare_with_identical_build(args.profile)),

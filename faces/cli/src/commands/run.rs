@@ -6,12 +6,11 @@ use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, InterruptedBeforeResults, to_usage_error};
 use crate::live::{self, Live};
 use anyhow::Context;
-use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, RunObserver, unix_ns};
+use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, RunLog, RunObserver, unix_ns};
 use handover_program::{child, console, files};
 use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
 use rustix::fs::OFlags;
-use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -204,7 +203,7 @@ pub(crate) fn measure(
         watcher.try_store(|store| store.add_tag(&run.id, name).map(drop));
     }
     if !is_live && !display.is_quiet {
-        print_time_limit(lab);
+        RunLog::time_limit_line(lab).into_iter().for_each(console::print_error);
     }
     if is_live {
         watcher.live = Live::start(lab, profile, display.swept_argument, interrupted.clone());
@@ -227,21 +226,6 @@ pub(crate) fn measure(
         is_interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
         faults_count: outcome.faults.len(),
     })
-}
-
-/// Prints the number of benchmarks and the time limit of a run, if it has a limit.
-fn print_time_limit(lab: &Lab) {
-    let Some(limit) = lab.time_max() else { return };
-    let seconds = limit.as_secs_f64();
-    let limit = match seconds {
-        ..10.0 => format!("{seconds:.1} s"),
-        10.0..120.0 => format!("{seconds:.0} s"),
-        _ => format!("{:.0} min", seconds / 60.0),
-    };
-    let count = lab.groups().len();
-    console::print_error(format_args!(
-        "{count} benchmarks, those of the run's resolution (null/*) included, take about {limit} at most"
-    ));
 }
 
 impl MeasuredRun {
@@ -389,7 +373,7 @@ pub(super) fn show(
 }
 
 /// Observer of a run that stores its records and shows its progress.
-struct RunWatcher<'a> {
+struct RunWatcher {
     store: Store,
     /// Id of the run.
     run_id: String,
@@ -400,21 +384,21 @@ struct RunWatcher<'a> {
     has_missed_records: bool,
     /// Live view; `None` if the progress is shown otherwise.
     live: Option<Live>,
-    display: ProgressDisplay<'a>,
-    /// Benchmarks whose first log line was printed.
-    measured_ids: BTreeSet<String>,
+    /// `true` to print no log lines.
+    is_quiet: bool,
+    log: RunLog,
 }
 
-impl<'a> RunWatcher<'a> {
-    fn new(store: Store, run_id: &str, display: ProgressDisplay<'a>) -> RunWatcher<'a> {
+impl RunWatcher {
+    fn new(store: Store, run_id: &str, display: ProgressDisplay<'_>) -> RunWatcher {
         RunWatcher {
             store,
             run_id: run_id.to_string(),
             store_error: None,
             has_missed_records: false,
             live: None,
-            display,
-            measured_ids: BTreeSet::new(),
+            is_quiet: display.is_quiet,
+            log: RunLog::new(display.swept_argument),
         }
     }
 
@@ -426,21 +410,9 @@ impl<'a> RunWatcher<'a> {
         }
         self.store_error.is_none()
     }
-
-    /// Returns the log line of a measured benchmark.
-    fn log_line(&mut self, records: &[Record]) -> String {
-        let Some(first) = records.first() else { return String::new() };
-        let argument =
-            self.display.swept_argument.and_then(|name| Some((name, first.args.get(name)?)));
-        let argument =
-            argument.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
-        let id = format!("{}{argument}", first.spec);
-        let again = if self.measured_ids.insert(id.clone()) { "" } else { " again" };
-        format!("{id} measured{again}")
-    }
 }
 
-impl RunObserver for RunWatcher<'_> {
+impl RunObserver for RunWatcher {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
             live.start_visit(visit, group);
@@ -464,11 +436,10 @@ impl RunObserver for RunWatcher<'_> {
             other => other,
         });
         self.has_missed_records |= has_missed_records;
-        let line = self.log_line(records);
+        let line = self.log.measured_line(records);
         match &mut self.live {
             Some(live) => live.show_records(records),
-            None if !self.display.is_quiet && !records.is_empty() => console::print_error(line),
-            None => {}
+            None => line.filter(|_| !self.is_quiet).into_iter().for_each(console::print_error),
         }
         // A run continues without its store: the figures are still worth showing.
         true

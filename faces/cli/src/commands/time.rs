@@ -1,7 +1,9 @@
 //! `handover time`: the times of whole commands, each run once a round, in random order.
 
 use super::align_columns;
-use crate::exit::{check_interrupt, to_usage_error};
+use crate::exit::{
+    Interrupted, InterruptedBeforeResults, check_interrupt, join_results, to_usage_error,
+};
 use anyhow::{Context, bail};
 use clap::Args;
 use handover_base::random::SplitMix64;
@@ -66,7 +68,7 @@ struct TimedCommand {
 }
 
 /// Runs every command once in each round, in random order. Prints the commands' wall and CPU times
-/// and the ratios.
+/// and the ratios; after an interrupt, those of the completed rounds.
 pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {
@@ -77,6 +79,26 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         })?;
         commands.push(TimedCommand::new(words.into_iter().map(OsString::from).collect()));
     }
+    let measured = run_rounds(args, &mut commands);
+    if let Err(error) = &measured {
+        if !error.is::<Interrupted>() {
+            return measured;
+        }
+        if commands.iter().any(|command| command.wall_ns.is_empty()) {
+            return Err(InterruptedBeforeResults.into());
+        }
+    }
+    let ratios: Vec<MedianEstimate> =
+        commands.iter().map(|command| command.ratio_to(&commands[0])).collect();
+    let shown = match args.json {
+        true => print_json(&commands, &ratios, out),
+        false => print_table(&commands, &ratios, out),
+    };
+    join_results(measured, shown)
+}
+
+/// Runs all rounds, and records the times of those after the warm-up.
+fn run_rounds(args: &TimeArgs, commands: &mut [TimedCommand]) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let mut random = SplitMix64::new(u64::from(std::process::id()));
     let mut order: Vec<usize> = (0..commands.len()).collect();
@@ -87,12 +109,7 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             commands[*place].run(args, &interrupted, round >= args.warm_up)?;
         }
     }
-    let ratios: Vec<MedianEstimate> =
-        commands.iter().map(|command| command.ratio_to(&commands[0])).collect();
-    match args.json {
-        true => print_json(&commands, &ratios, out),
-        false => print_table(&commands, &ratios, out),
-    }
+    Ok(())
 }
 
 /// Runs the shell command of `--prepare`, if given.

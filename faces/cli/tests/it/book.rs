@@ -91,7 +91,7 @@ fn source_folder() -> PathBuf {
     workspace().join("docs/book/src")
 }
 
-fn workspace() -> PathBuf {
+pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
@@ -274,8 +274,9 @@ fn check_pages(pages: &[&str], needs: &[&str], programs: Programs) {
 }
 
 /// Writes a program that stands in for cargo, which would build every library anew: it compiles a package's program or bench
-/// target with the libraries of this test, and installs the C library built with it. Everything else is left to cargo.
-fn write_stand_in_for_cargo(path: &Path) {
+/// target with the libraries of this test, and installs the C library built with it. Like cargo, it remains the parent of the
+/// program that it runs. Everything else is left to cargo.
+pub fn write_stand_in_for_cargo(path: &Path) {
     let cargo = Path::new(env!("CARGO"));
     let program = std::env::current_exe().expect("the path of this program");
     let script = format!(
@@ -314,7 +315,7 @@ if ! test $program -nt $source; then
 fi
 while test $# -gt 0 && test "$1" != --; do shift; done
 test $# -eq 0 || shift
-exec $program "$@"
+$program "$@"
 "#,
         libraries = program.parent().expect("a folder").display(),
         cargo = cargo.display(),

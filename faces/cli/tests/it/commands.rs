@@ -1,8 +1,9 @@
 //! Every command, as documented.
 
-use crate::common::{Home, benchmarks, binary, document, json, said, said_to, tree};
+use crate::common::{Home, benchmarks, binary, document, json, said, said_to, tree, wait_until};
 use handover_record::{ContenderKind, Document, Unit, Wait, WarningCode};
 use regex_lite::Regex;
+use rustix::process::Signal;
 use std::fs;
 
 /// Commands that `--help` lists.
@@ -181,6 +182,22 @@ fn commands_are_timed_alternately_after_their_preparation() {
     home.run("time --versus \" -- true").code(2).tells(&["--versus", "unclosed quote"]);
     home.run("time -- nosuchprogram").code(1).tells(&["cannot run nosuchprogram"]);
     home.run("time").code(2).tells(&["<CMD>"]);
+}
+
+#[test]
+fn interrupted_time_shows_the_completed_rounds() {
+    let home = Home::new();
+    let prepare = "echo turn >>turns";
+    let words =
+        ["time", "--runs", "100000", "--prepare", prepare, "--versus", "true", "--", "true"];
+    let running = home.start(home.handover(words));
+    let turns = home.cwd().join("turns");
+    let turns_count = || fs::read_to_string(&turns).unwrap_or_default().lines().count();
+    // The first turns are those of the warm-up.
+    wait_until("some rounds", || turns_count() > 10);
+    running.signal(Signal::INT);
+    let said = running.finish().code(130).tells(&["interrupted"]);
+    assert!(said.out.lines().filter(|line| line.ends_with("  true")).count() == 2, "{said}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Comparing runs, the history of a figure, naming and deleting runs.
 
-use crate::common::{Home, binary, document, json, said, write_script};
+use crate::book::{workspace, write_stand_in_for_cargo};
+use crate::common::{Home, benchmarks, binary, document, json, said, wait_until, write_script};
 use handover_record::Document;
 use handover_report::compare::{Rules, Verdict, compare};
 use handover_store::{RunRow, Store};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -317,6 +319,50 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     by_cargo("bench").code(1).tells(&["bench target handover", "bench_main"]);
     write_script(&cargo, "#!/bin/sh\nexit 101\n");
     by_cargo("bench").code(1).tells(&["cargo bench --bench handover", "101"]);
+}
+
+#[test]
+fn interrupted_bench_shows_and_stores_completed_measurements() {
+    let home = Home::new();
+    let manifest = format!(
+        "[package]\nname = \"mine\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dev-dependencies]\n\
+         handover-harness = {{ path = \"{}\" }}\n\n[[bench]]\nname = \"handover\"\nharness = false\n",
+        workspace().join("lab/harness").display()
+    );
+    let program = r#"handover_harness::measure! {
+        "mine/first", "adding a number": u64 = 1;
+        ours "add": |number| *number + 1;
+        "mine/second", "multiplying a number": u64 = 1;
+        ours "multiply": |number| *number * 3;
+    }"#;
+    for folder in ["src", "benches"] {
+        fs::create_dir(home.cwd().join(folder)).expect("a folder");
+    }
+    let files =
+        [("Cargo.toml", manifest.as_str()), ("src/lib.rs", ""), ("benches/handover.rs", program)];
+    for (name, text) in files {
+        fs::write(home.cwd().join(name), text).expect("a file");
+    }
+    let cargo = home.path().join("cargo");
+    write_stand_in_for_cargo(&cargo);
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = home.handover(["bench", "--time", "10s", "--no-report"]);
+        command.env("CARGO", &cargo);
+        for name in ["RUSTUP_HOME", "CARGO_HOME"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        let mut running = home.start(command);
+        running.wait_for("benchmarks, those of the run's resolution (null/*) included, take about");
+        running.wait_for("mine/first measured\n");
+        // To the whole group, as a terminal does: cargo ends before its program.
+        running.signal_all(signal);
+        let said = running.finish().code(130).tells(&["interrupted; the completed measurements"]);
+        let run = home.last();
+        assert!(!run.run.complete && benchmarks(&run).contains(&"mine/first"), "{said}");
+        assert!(said.out.contains("mine/first"), "{said}");
+        wait_until("no process left", || home.processes().is_empty());
+    }
+    assert_eq!(home.runs().len(), 2);
 }
 
 #[test]

@@ -114,6 +114,7 @@ const ANATOMIES: &[Refusal] = &[
     ("anatomy ring/mailbox --time 1s --seconds 1", &["--time", "--seconds"]),
     ("anatomy ring/mailbox --set slots_count=3", &["slots_count=3", "they have no arguments"]),
     ("anatomy ring/round-trip --set slots_count=0", &["slots_count=0", "1..=65536"]),
+    ("anatomy ring/mailbox --no-peers", &["--no-peers", "one contender", "leave the option out"]),
     ("anatomy ring/mailbox --processes", &["--processes", "ring/mailbox"]),
     ("anatomy ring/mailbox --svg /no/such/folder/x.svg", &["--svg", "/no/such/folder"]),
     ("anatomy ring/mailbox --outliers 3", &["3"]),

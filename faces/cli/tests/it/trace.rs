@@ -187,6 +187,22 @@ fn exports_are_written_to_the_given_output() {
 }
 
 #[test]
+fn tables_of_traces_are_cut_to_the_width_of_the_output() {
+    let home = recorded();
+    for line in ["trace estimate a.trace --below 1s", "trace list a.trace"] {
+        let mut command = home.handover(line.split(' '));
+        command.env("COLUMNS", "36");
+        let cut = crate::common::said(command).code(0).out;
+        let table = cut.split("\n\n").next().expect("a table");
+        assert!(table.lines().all(|line| line.chars().count() <= 36), "{cut}");
+        assert!(table.contains('…'), "{cut}");
+        // The filter below a table is to be copied.
+        let is_whole = cut.contains("-served.inner(int? char*)");
+        assert!(is_whole || line.starts_with("trace list"), "{cut}");
+    }
+}
+
+#[test]
 fn estimate_suggests_a_filter() {
     let home = recorded();
     let said = home.ok("trace estimate a.trace --below 1s");

@@ -1,5 +1,6 @@
 //! Facts about the machine from kernel files.
 
+use crate::counters;
 use crate::host::{KernelFiles, Turbo};
 use handover_base::topology::{self, Topology};
 use rustix::process::{Resource, getrlimit};
@@ -52,6 +53,8 @@ pub(super) struct MachineFacts {
     /// Maximum number of threads in the cgroup; `None` without a limit.
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
+    /// `true` if this process can read the hardware counters.
+    pub(super) has_counters: bool,
     pub(super) perf_event_paranoid: Option<i64>,
     /// Number of NUMA nodes.
     pub(super) numa_nodes: usize,
@@ -100,6 +103,7 @@ impl MachineFacts {
             threads: limit(Resource::Nproc),
             pids_max: files.read_number("/sys/fs/cgroup/pids.max"),
             load_1min: files.load_1min(),
+            has_counters: counters::are_available(),
             perf_event_paranoid: files.read_number("/proc/sys/kernel/perf_event_paranoid"),
             numa_nodes: topology.as_ref().map_or(1, |it| it.nodes_count as usize),
             is_numa_balancing_on: files

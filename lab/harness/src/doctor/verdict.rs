@@ -16,6 +16,8 @@ const TIMER_SLACK_FINE_NS: u64 = 1_000;
 const FDS_MIN: u64 = 65_536;
 /// Number of threads that the larger benchmarks need.
 const THREADS_MIN: u64 = 4_096;
+/// Maximum value of `perf_event_paranoid` at which every user may count in user space.
+const PERF_EVENT_PARANOID_MAX: i64 = 2;
 /// Memory that benchmarks with large arguments need.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
@@ -328,13 +330,25 @@ fn counters(facts: &MachineFacts) -> Finding {
     let why =
         "instructions and cache misses of an operation are known only with the hardware's counters";
     let about = FindingBuilder { code: "counters", why };
-    match facts.perf_event_paranoid {
-        None => about.unreadable(facts),
-        Some(level) if level <= 2 => about.fine(format!("perf_event_paranoid={level}")),
-        Some(level) => about.note(
+    if facts.has_counters {
+        return about.fine("instructions, cycles and cache misses are counted");
+    }
+    match (facts.perf_event_paranoid, &facts.hypervisor) {
+        (Some(level), _) if level > PERF_EVENT_PARANOID_MAX => about.note(
             format!("perf_event_paranoid={level}"),
             "sudo sysctl kernel.perf_event_paranoid=2",
         ),
+        (_, Some(hypervisor)) => about.note(
+            format!(
+                "no hardware counters: the {hypervisor} host does not provide a PMU to this virtual machine"
+            ),
+            "enable the virtual PMU on the host (QEMU: -cpu host,pmu=on), or use a bare-metal instance",
+        ),
+        (Some(_), None) => about.note(
+            "no hardware counters: the kernel refuses to open them",
+            "docker run --security-opt seccomp=unconfined, or a kernel with a driver of this CPU's PMU",
+        ),
+        (None, None) => about.unreadable(facts),
     }
 }
 
@@ -445,6 +459,7 @@ mod tests {
             fds: ResourceLimit { soft: 1 << 20, hard: 1 << 20 },
             threads: ResourceLimit { soft: u64::MAX, hard: u64::MAX },
             load_1min: Some(0.1),
+            has_counters: true,
             perf_event_paranoid: Some(1),
             numa_nodes: 2,
             is_numa_balancing_on: Some(false),
@@ -525,6 +540,33 @@ mod tests {
                 "{code}"
             );
         }
+    }
+
+    #[test]
+    fn missing_hardware_counters_are_reported_with_their_cause() {
+        let judged = |perf_event_paranoid: i64, hypervisor: Option<&str>| {
+            let facts = MachineFacts {
+                has_counters: false,
+                perf_event_paranoid: Some(perf_event_paranoid),
+                hypervisor: hypervisor.map(str::to_string),
+                ..quiet()
+            };
+            let findings = find_all(&facts, None);
+            let it = found(&findings, "counters");
+            assert_eq!(it.level, FindingLevel::Note);
+            (it.found.clone(), it.fix.clone().expect("a remedy"))
+        };
+        let (found, fix) = judged(2, Some("KVM"));
+        assert_eq!(
+            found,
+            "no hardware counters: the KVM host does not provide a PMU to this virtual machine"
+        );
+        assert!(fix.contains("virtual PMU on the host"), "{fix}");
+        let (found, fix) = judged(3, Some("KVM"));
+        assert_eq!(found, "perf_event_paranoid=3");
+        assert_eq!(fix, "sudo sysctl kernel.perf_event_paranoid=2");
+        let (found, _) = judged(1, None);
+        assert_eq!(found, "no hardware counters: the kernel refuses to open them");
     }
 
     #[test]

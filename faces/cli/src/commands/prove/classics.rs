@@ -452,7 +452,8 @@ fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
         let lab = Lab::new(handover_suite::SUITES, &patterns, plan).map_err(exit::plan_error)?;
         let display =
             run::ProgressDisplay { is_quiet: args.json, is_plain: false, swept_argument: None };
-        let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
+        let (profile, name) = (args.profile.to_string(), args.name.name.as_deref());
+        let mut measured = run::measure(&lab, &profile, &args.db, display, name)?;
         records.append(&mut measured.document.records);
         measured.into_result(Ok(()))?;
     }

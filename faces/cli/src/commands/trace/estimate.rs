@@ -3,6 +3,7 @@
 use super::{TraceSelection, check_undamaged, print_missing_events};
 use clap::Args;
 use handover_base::units::TimeSpan;
+use handover_program::console;
 use handover_trace::{ExclusionLimits, WalkCounts, estimate_table};
 use serde_json::json;
 use std::io::Write;
@@ -45,7 +46,10 @@ pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()>
         serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", estimate_table(&estimate))?;
+        let text = estimate_table(&estimate);
+        // The text below the table ends with a filter, which must stay whole.
+        let (table, below) = text.split_at(text.find("\n\n").map_or(text.len(), |at| at + 1));
+        write!(out, "{}{below}", console::cut_tables(table, console::cut_width()))?;
     }
     out.flush()?;
     print_missing_events(&traces, &WalkCounts::default());

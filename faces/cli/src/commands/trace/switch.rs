@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_probe::other_process::Process;
 use handover_probe::{Config, OtherProcessError, Site, SiteKind, matches};
+use handover_program::console;
 use handover_trace::{Traces, nearest_name};
 use serde_json::json;
 use std::io::Write;
@@ -111,7 +112,9 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{}", json!({"schema": 1, "sites": all}))?;
         return Ok(());
     }
-    let width = sites.iter().map(|site| site.name.chars().count()).max().unwrap_or_default();
+    let line_width = console::cut_width();
+    let longest = sites.iter().map(|site| site.name.chars().count()).max().unwrap_or_default();
+    let width = line_width.map_or(longest, |width| longest.min(width / 2));
     // A function inlined in many places has as many sites of one name and line.
     let mut counts: Vec<(&Site, usize)> = Vec::new();
     for site in chosen {
@@ -132,7 +135,12 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
             (true, false) => "off  ",
         };
         let kind = if site.kind == SiteKind::Span { "span" } else { "mark" };
-        writeln!(out, "{state}{kind}  {:width$}  {}:{}{times}", site.name, site.file, site.line)?;
+        let name = console::cut_line(&site.name, 0, width);
+        let columns = format!("{state}{kind}  {name:width$}  ");
+        let line = format!("{columns}{}:{}{times}", site.file, site.line);
+        let column = columns.chars().count();
+        let limit = line_width.unwrap_or(usize::MAX);
+        writeln!(out, "{}", console::cut_line(&line, column, limit))?;
     }
     Ok(())
 }
