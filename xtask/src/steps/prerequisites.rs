@@ -106,14 +106,16 @@ pub struct InstalledTool {
 }
 
 impl InstalledTool {
-    /// Returns the path of the program. If it is missing, records a skipped check and returns
-    /// `None`. Only `--long` installs a missing program, as this takes longer than most checks.
+    /// Returns the path of the program. If it is missing, installs it with `--long` or if `--only`
+    /// selects the step; otherwise records a skipped check and returns `None`, as the installation
+    /// takes longer than most checks.
     pub fn find_or_install(&self, context: &mut TestContext) -> Option<PathBuf> {
-        let found = self.find(context).or_else(|error| match context.is_long {
+        let may_install = context.is_long || context.has_selected_steps;
+        let found = self.find(context).or_else(|error| match may_install {
             true => self.install(context),
             false => {
                 bail!(
-                    "{error:#}; install it with `{command}`, or give --long",
+                    "{error:#}; install it with `{command}`, or give --long or --only",
                     command = self.install_command
                 )
             }
