@@ -35,7 +35,7 @@ pub enum Step {
     Fmt,
     /// Compile every test and example, and lint the crates that differ from origin/HEAD with clippy
     Build,
-    /// Check the sources against the tidy rules
+    /// Check the sources against the tidy rules, and the workflows with actionlint
     Tidy,
     /// Run every test
     Tests,
