@@ -87,10 +87,15 @@ pub fn install_components(
     run.args(names).timeout(INSTALL_MAX).run()
 }
 
+/// Returns `true` if the standard library of the stable toolchain for a target is installed.
+pub fn has_target(target: &str) -> bool {
+    let libraries = CommandLine::new("rustc --print target-libdir --target").args([target]);
+    libraries.capture_stdout().is_ok_and(|folder| Path::new(folder.trim()).exists())
+}
+
 /// Installs the standard library of the stable toolchain for another target, if it is missing.
 pub fn install_target(target: &str) -> Result<()> {
-    let libraries = CommandLine::new("rustc --print target-libdir --target").args([target]);
-    if libraries.capture_stdout().is_ok_and(|folder| Path::new(folder.trim()).exists()) {
+    if has_target(target) {
         return Ok(());
     }
     println!("installing {target} with rustup");
