@@ -49,7 +49,7 @@ rules! {
     crates: "a crate is named after its folder and inherits its fields from the workspace";
     banned: "no banned construct is used";
     orderings: "a comment at each atomic ordering names its partner";
-    documents: "documents list all crates, decisions and libraries, and their links resolve";
+    documents: "documents list all crates, decisions and libraries, and their links resolve, in the book to its pages";
     limits: "docs/SECURITY.md lists each limit of a service with its default";
     summaries: "a summary is a noun phrase or begins with a verb";
     circles: "no more than two files of a crate import one another";

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::capi;
 use crate::run::CommandLine;
 use crate::steps::binary::build_binary;
-use crate::steps::prerequisites::install_debian_packages;
+use crate::steps::prerequisites::{has_target, install_debian_packages};
 use crate::workspace::Workspace;
 
 /// Options of `dist`.
@@ -120,10 +120,7 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
         }
     }
     if is_musl {
-        let target = format!("{ARCH}-unknown-linux-musl");
-        if !CommandLine::new("musl-gcc --version").succeeds() {
-            install_debian_packages(&["musl-tools"])?;
-        }
+        let target = prepare_musl()?;
         CommandLine::new("cargo build -p handover --profile dist --target")
             .args([&target])
             .current_dir(&workspace.root)
@@ -141,6 +138,22 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     fs::write(folder.join("SHA256SUMS"), sums)?;
     files.push("SHA256SUMS".into());
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
+}
+
+/// Returns the target of the static binary. Installs musl's C compiler if it is missing.
+///
+/// # Errors
+/// If the compiler or Rust's standard library for the target is missing.
+pub fn prepare_musl() -> Result<String> {
+    let target = format!("{ARCH}-unknown-linux-musl");
+    ensure!(
+        has_target(&target),
+        "no Rust library for {target}; install it: rustup target add {target}"
+    );
+    if !CommandLine::new("musl-gcc --version").succeeds() {
+        install_debian_packages(&["musl-tools"])?;
+    }
+    Ok(target)
 }
 
 /// Creates the files of the part `handover` below `root`: the binary, files that it prints, and

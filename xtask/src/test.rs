@@ -35,7 +35,7 @@ pub enum Step {
     Fmt,
     /// Compile every test and example, and lint the crates that differ from origin/HEAD with clippy
     Build,
-    /// Check the sources against the tidy rules
+    /// Check the sources against the tidy rules, and the workflows with actionlint
     Tidy,
     /// Run every test
     Tests,
@@ -72,7 +72,8 @@ pub enum Step {
     Fuzz,
     /// Run a soak test of a hundred million messages, each of which is accounted for (with --long)
     Soak,
-    /// Build a release, and run the benchmarks of its Debian package in a new Debian system (with --long)
+    /// Build a release, check its packages, and run the benchmarks of the Debian package in a new Debian system (with
+    /// --long)
     Dist,
 }
 

@@ -1,5 +1,6 @@
 //! Completeness of the documents: the two main commands, every crate in the architecture,
-//! unreleased changes, numbered decisions, a reason for every library; and links that resolve.
+//! unreleased changes, numbered decisions, a reason for every library; and links that resolve, in
+//! the book to its pages.
 
 use crate::source::line_at;
 use crate::{Tree, Violation, words};
@@ -14,8 +15,10 @@ const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
 const CRATE_LIST: &str = "docs/ARCHITECTURE.md";
 /// Folder of the decision records.
 const DECISIONS: &str = "docs/decisions/";
+/// Folder of the book's pages, the only files of the workspace that the built book contains.
+const BOOK: &str = "docs/book/src/";
 
-/// Finds documents that lack required content, and broken links.
+/// Finds documents that lack required content, broken links, and links out of the book.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     found.extend(commands_missing_in_readme(tree));
@@ -124,7 +127,7 @@ fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Finds links in a Markdown file to files that do not exist.
+/// Finds links in a Markdown file to files that do not exist, and in a page of the book to files that the book lacks.
 fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_page = path != "README.md" && tree.contains_path(&join(folder, "Cargo.toml"));
@@ -134,12 +137,19 @@ fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
         let elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
         // A link such as `[wait](crate::Notify::wait)` in a crate's README is checked by rustdoc.
         let is_item = is_page && (file.contains("::") || !file.contains(['/', '.']));
-        if elsewhere || is_item || tree.contains_path(&join(folder, file)) {
+        if elsewhere || is_item {
             continue;
         }
-        let line = line_at(text, offset);
-        let what = format!("the link target `{target}` does not exist");
-        found.push(Violation::new(RULE_NAME, path, line, what, "link to an existing file"));
+        let file = join(folder, file);
+        let (what, instead) = if !tree.contains_path(&file) {
+            ("does not exist", "link to an existing file")
+        } else if path.starts_with(BOOK) && !file.starts_with(BOOK) {
+            ("is not in the built book", "name the path as text, or link to a page of the book")
+        } else {
+            continue;
+        };
+        let what = format!("the link target `{target}` {what}");
+        found.push(Violation::new(RULE_NAME, path, line_at(text, offset), what, instead));
     }
     found
 }

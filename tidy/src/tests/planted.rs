@@ -283,6 +283,15 @@ planted! {
     broken_link_is_found:
         "documents" at "mechanisms/lock/README.md:5",
         |tree| append(tree, "mechanisms/lock/README.md", "\nSee [it](../locks/README.md#a).\n");
+    link_out_of_the_book_is_found:
+        "documents" at "docs/book/src/ring.md:3",
+        |tree| {
+            tree.insert("docs/book/src/index.md", "[Ring](ring.md)\n");
+            tree.insert(
+                "docs/book/src/ring.md",
+                "[Start](index.md#a)\n\n[Lock](../../../mechanisms/lock)\n",
+            );
+        };
     crate_missing_from_the_map_is_found:
         "documents" at "docs/ARCHITECTURE.md:1",
         |tree| replace(tree, "docs/ARCHITECTURE.md", "mechanisms/lock,", "mechanisms/locks,");

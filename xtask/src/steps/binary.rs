@@ -31,19 +31,41 @@ pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Builds a release, and installs its Debian package in a new Debian system. Runs the default
-/// benchmarks there, with smoke values. If no such system can be made, runs them with the release's
-/// binary.
+/// Builds a release. Checks that the RPM package has the binary, runs a benchmark in the static
+/// binary, and installs the Debian package in a new Debian system. Runs the default benchmarks
+/// there, with smoke values. If no such system can be made, runs them with the release's binary.
 pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
-    let (files, skipped) = dist::build_release(&context.workspace, false)?;
+    if !CommandLine::new("rpmbuild --version").succeeds()
+        && let Err(error) = install_debian_packages(&["rpm"])
+    {
+        context.record_skipped("rpmbuild", format!("{error:#}"));
+    }
+    let musl = dist::prepare_musl();
+    let (files, skipped) = dist::build_release(&context.workspace, musl.is_ok())?;
     skipped.iter().for_each(|line| context.record_skipped("package", line));
+    if let Err(error) = musl {
+        context.record_skipped("static binary", format!("{error:#}"));
+    }
     let folder = context.temporary.join("dist");
     std::fs::create_dir(&folder)?;
-    let is_program = |file: &Path| {
-        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("handover_"))
+    let find = |start: &str, end: &str| {
+        files.iter().find(|file| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(start) && name.ends_with(end)
+        })
     };
-    let package = files.iter().find(|file| is_program(file));
-    let package = package.context("no Debian package was built");
+    if let Some(package) = find("handover-", ".rpm") {
+        let listed = CommandLine::new("rpm -qpl").args([package]).capture_stdout()?;
+        ensure!(
+            listed.lines().any(|line| line == "/usr/bin/handover"),
+            "the package {} lacks /usr/bin/handover",
+            package.display()
+        );
+    }
+    if let Some(archive) = find("handover-", "-linux-musl.tar.gz") {
+        test_static_binary(archive, &folder)?;
+    }
+    let package = find("handover_", ".deb").context("no Debian package was built");
     let (package, root) = match package.and_then(|it| Ok((it, make_debian(&folder)?))) {
         Ok(both) => both,
         Err(error) => {
@@ -61,6 +83,22 @@ pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
     CommandLine::program("chroot").args([&root]).args(INSTALL_COMMAND).run()?;
     let smoke = CommandLine::new("unshare --mount sh -c").args([RUN_IN_ROOT_SCRIPT]).args([root]);
     smoke.timeout(SMOKE_MAX).count_tests_buffered().map(drop)
+}
+
+/// Unpacks the archive with the static binary below `folder`, and runs one benchmark in it, with
+/// smoke values.
+fn test_static_binary(archive: &Path, folder: &Path) -> Result<()> {
+    let root = folder.join("static");
+    std::fs::create_dir(&root)?;
+    CommandLine::new("tar --extract --strip-components=1")
+        .arg_path("--file", archive)
+        .arg_path("--directory", &root)
+        .run()?;
+    CommandLine::program(root.join("bin/handover"))
+        .args(["run", "lock/free", "--profile", "smoke", "--db", STORE_FILE_NAME])
+        .current_dir(&root)
+        .timeout(SMOKE_MAX)
+        .run()
 }
 
 /// Maximum size of the Debian package of the binary.

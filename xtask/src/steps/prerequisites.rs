@@ -109,10 +109,15 @@ pub fn install_components(
     run.args(names).timeout(INSTALL_MAX).run()
 }
 
+/// Returns `true` if the standard library of the stable toolchain for a target is installed.
+pub fn has_target(target: &str) -> bool {
+    let libraries = CommandLine::new("rustc --print target-libdir --target").args([target]);
+    libraries.capture_stdout().is_ok_and(|folder| Path::new(folder.trim()).exists())
+}
+
 /// Installs the standard library of the stable toolchain for another target, if it is missing.
 pub fn install_target(target: &str) -> Result<()> {
-    let libraries = CommandLine::new("rustc --print target-libdir --target").args([target]);
-    if libraries.capture_stdout().is_ok_and(|folder| Path::new(folder.trim()).exists()) {
+    if has_target(target) {
         return Ok(());
     }
     println!("installing {target} with rustup");
@@ -128,14 +133,16 @@ pub struct InstalledTool {
 }
 
 impl InstalledTool {
-    /// Returns the path of the program. If it is missing, records a skipped check and returns
-    /// `None`. Only `--long` installs a missing program, as this takes longer than most checks.
+    /// Returns the path of the program. If it is missing, installs it with `--long` or if `--only`
+    /// selects the step; otherwise records a skipped check and returns `None`, as the installation
+    /// takes longer than most checks.
     pub fn find_or_install(&self, context: &mut TestContext) -> Option<PathBuf> {
-        let found = self.find(context).or_else(|error| match context.is_long {
+        let may_install = context.is_long || context.has_selected_steps;
+        let found = self.find(context).or_else(|error| match may_install {
             true => self.install(context),
             false => {
                 bail!(
-                    "{error:#}; install it with `{command}`, or give --long",
+                    "{error:#}; install it with `{command}`, or give --long or --only",
                     command = self.install_command
                 )
             }

@@ -29,7 +29,7 @@ pub fn check_format(context: &mut TestContext) -> Result<()> {
 /// Package with the tidy rules, which are tests.
 pub const TIDY_PACKAGE: &str = "handover-tidy";
 
-/// Runs the tidy rules and shows their warnings.
+/// Runs the tidy rules and shows their warnings. Also checks the workflows of GitHub.
 pub fn check_tidy_rules(context: &mut TestContext) -> Result<()> {
     let rules: Vec<_> = programs::test_programs(context)?
         .iter()
@@ -42,7 +42,22 @@ pub fn check_tidy_rules(context: &mut TestContext) -> Result<()> {
         context.passed_count +=
             run.env_path("CARGO_MANIFEST_DIR", &program.folder).count_tests()?;
     }
-    Ok(())
+    check_workflows(context)
+}
+
+/// Checks the workflows of GitHub with actionlint, if it is installed.
+fn check_workflows(context: &mut TestContext) -> Result<()> {
+    if !CommandLine::new("actionlint --version").succeeds() {
+        let install = "go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12";
+        let why = format!("actionlint is not installed; install it with `{install}`");
+        context.record_skipped("workflows", why);
+        return Ok(());
+    }
+    // Without shellcheck, as the workflows split $PORTABLE into words on purpose.
+    CommandLine::new("sh -c")
+        .args(["exec actionlint -shellcheck= .github/workflows/*.yml"])
+        .current_dir(&context.workspace.root)
+        .run()
 }
 
 /// Runs clippy with all features. On net and rpc, also runs it without features, and on rpc with

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Commands in `sh` blocks: they need the network, root, or minutes.
-const NOT_RUN: [(&str, &str); 12] = [
+const NOT_RUN: [(&str, &str); 10] = [
     ("install", "git clone ADDRESS handover"),
     ("install", "cd handover"),
     ("install", "cargo run --release"),
@@ -25,8 +25,6 @@ const NOT_RUN: [(&str, &str); 12] = [
     ("doctor", "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
     ("doctor", "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"),
     ("doctor", "echo off > /sys/devices/system/cpu/smt/control"),
-    ("event", "handover run event --all"),
-    ("rpc", "handover run rpc bulk"),
 ];
 
 /// Defines a test for each group of pages that are read one after another in one folder, with the programs that they need.
