@@ -402,7 +402,7 @@ struct SslConnection {
                 result = SSL_read_ex(ssl, buffer.data() + filled, buffer.size() - filled, &count);
                 filled += count;
             } while (result == 1 && filled < buffer.size() && SSL_has_pending(ssl));
-            events = result == 1 ? EPOLLIN : events_after(result);
+            events = result == 1 ? int{EPOLLIN} : events_after(result);
             if (events < 0)
                 return events;
             size_t whole = whole_bytes(buffer.data(), filled, messages_count);

@@ -48,7 +48,7 @@ pub(crate) fn send_from<'a>(
         // SAFETY: all zeros is a valid `msghdr` without any parts.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = count;
+        message.msg_iovlen = count as _; // an `int` in musl
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the kernel only reads `head` and the pieces, whose bounds range_ptr() has checked and
         // which their borrows keep alive.
@@ -84,7 +84,7 @@ pub(crate) fn receive_into<'a>(
         // SAFETY: all zeros is a valid `msghdr` without any parts.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = count;
+        message.msg_iovlen = count as _; // an `int` in musl
         // SAFETY: the kernel writes the pieces, whose bounds range_ptr_mut() has checked and to which no
         // reference exists, and `spare`, which is borrowed mutably.
         match count_or_errno(unsafe {
