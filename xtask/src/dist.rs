@@ -16,16 +16,15 @@ use serde_json::{Value, json};
 use crate::capi;
 use crate::run::CommandLine;
 use crate::steps::binary::build_binary;
-use crate::steps::prerequisites::{has_target, install_debian_packages};
 use crate::workspace::Workspace;
 
 /// Options of `dist`.
 #[derive(clap::Args, Debug)]
 pub struct DistOptions {
-    /// Also pack a static binary, which is linked with musl and runs on any Linux. It loads no
-    /// shared objects, and measures musl's malloc and memcpy
-    #[arg(long)]
-    musl: bool,
+    /// Also pack a static binary, which runs on any Linux of this architecture. It loads no shared
+    /// objects: `call/plt` and the like, MPI and UCX are refused
+    #[arg(long = "static")]
+    is_static: bool,
 }
 
 /// Files below usr/share whose content the binary prints, each with the arguments that do so.
@@ -68,7 +67,7 @@ const PACKERS: [(&str, &str, Packer); 2] =
 
 /// Builds a release and prints the paths of its files.
 pub fn dist(options: &DistOptions) -> Result<ExitCode> {
-    let (files, skipped) = build_release(&Workspace::find()?, options.musl)?;
+    let (files, skipped) = build_release(&Workspace::find()?, options.is_static)?;
     for file in files {
         println!("{} ({} bytes)", file.display(), file.metadata()?.len());
     }
@@ -78,7 +77,10 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
 
 /// Builds a release into the folder dist/, after deleting its old content. Returns the files, and
 /// lines about packages that were skipped for lack of a tool.
-pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBuf>, Vec<String>)> {
+pub fn build_release(
+    workspace: &Workspace,
+    has_static: bool,
+) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let folder = workspace.root.join("dist");
     if folder.exists() {
         fs::remove_dir_all(&folder)
@@ -119,15 +121,10 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
             }
         }
     }
-    if is_musl {
-        let target = prepare_musl()?;
-        CommandLine::new("cargo build -p handover --profile dist --target")
-            .args([&target])
-            .current_dir(&workspace.root)
-            .run()?;
-        let binary = workspace.target.join(target).join("dist/handover");
+    if has_static {
+        let binary = build_static_binary(workspace)?;
         fs::copy(binary, program.root.join("usr/bin/handover"))?;
-        pack_tar(&program, "linux-musl", &folder)?;
+        pack_tar(&program, "linux-static", &folder)?;
     }
     let bill = serde_json::to_string_pretty(&bill_of_materials(workspace)?)?;
     fs::write(folder.join(format!("handover-{VERSION}.cdx.json")), bill)?;
@@ -140,20 +137,19 @@ pub fn build_release(workspace: &Workspace, is_musl: bool) -> Result<(Vec<PathBu
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Returns the target of the static binary. Installs musl's C compiler if it is missing.
+/// Builds a binary that contains the C library, and returns its path.
 ///
-/// # Errors
-/// If the compiler or Rust's standard library for the target is missing.
-pub fn prepare_musl() -> Result<String> {
-    let target = format!("{ARCH}-unknown-linux-musl");
-    ensure!(
-        has_target(&target),
-        "no Rust library for {target}; install it: rustup target add {target}"
-    );
-    if !CommandLine::new("musl-gcc --version").succeeds() {
-        install_debian_packages(&["musl-tools"])?;
-    }
-    Ok(target)
+/// By glibc, not by musl: musl's compiler lacks the kernel's headers, and a user of the binary would measure musl's
+/// malloc and memcpy.
+fn build_static_binary(workspace: &Workspace) -> Result<PathBuf> {
+    let target = format!("{ARCH}-unknown-linux-gnu");
+    // With a target, so that the flag is not used for procedural macros, which are shared objects. It is added to the
+    // flags of .cargo/config.toml.
+    CommandLine::new("cargo build -p handover --profile dist --config")
+        .args(["build.rustflags=['-Ctarget-feature=+crt-static']", "--target", &target])
+        .current_dir(&workspace.root)
+        .run()?;
+    Ok(workspace.target.join(target).join("dist/handover"))
 }
 
 /// Creates the files of the part `handover` below `root`: the binary, files that it prints, and

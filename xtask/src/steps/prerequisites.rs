@@ -110,7 +110,7 @@ pub fn install_components(
 }
 
 /// Returns `true` if the standard library of the stable toolchain for a target is installed.
-pub fn has_target(target: &str) -> bool {
+fn has_target(target: &str) -> bool {
     let libraries = CommandLine::new("rustc --print target-libdir --target").args([target]);
     libraries.capture_stdout().is_ok_and(|folder| Path::new(folder.trim()).exists())
 }

@@ -95,8 +95,11 @@ fn library_names() -> Vec<&'static str> {
     }
 }
 
-/// Loads the first MPI library that is installed.
+/// Loads the first MPI library that is installed. A static program refuses: the library would load a second C library.
 fn load() -> Result<LoadedMpi, Fault> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(Fault::new("a static program cannot load an MPI library"));
+    }
     let mut refused = Vec::new();
     for name in library_names() {
         // SAFETY: an MPI library's initialisers set up only its own state, and it is never

@@ -36,6 +36,9 @@ pub(crate) fn load_loops() -> Result<&'static CallLoops, &'static str> {
 }
 
 fn load_objects() -> Result<CallLoops, String> {
+    if cfg!(target_feature = "crt-static") {
+        return Err("a static program cannot load shared objects".to_owned());
+    }
     let (callee, callee_file) = load_object("libhandover_callee.so", CALLEE_OBJECT)?;
     let (caller, caller_file) = load_object("libhandover_caller.so", CALLER_OBJECT)?;
     let found = |name: &str| {

@@ -283,8 +283,11 @@ const LOG_VARIABLES: [&str; 2] = ["UCX_LOG_LEVEL", "UCX_LOG_FILE"];
 const HANDLED_SIGNALS: [c_int; 5] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
 
-/// Loads the library.
+/// Loads the library. A static program refuses: the library would load a second C library.
 fn load() -> Result<Functions, String> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(format!("a static program cannot load {LIBRARY_NAME}"));
+    }
     let handlers = HANDLED_SIGNALS.map(|signal| {
         // SAFETY: all zeros is a valid `sigaction`: an empty mask, no flags and the default handler.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
