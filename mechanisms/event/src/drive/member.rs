@@ -4,7 +4,6 @@ use super::context::Context;
 use super::machine_state::MachineState;
 use super::reactor::EpollToken;
 use super::thread_state::ThreadState;
-use crate::raw::words::pop_front_by_words;
 use crate::{EndReason, OnPanic, Ready, stage};
 use handover_base::unwind;
 use std::any::Any;
@@ -194,10 +193,7 @@ impl<H: Handler> Member<H> {
             let mut share_left = share.min(left);
             left -= share_left;
             while share_left > 0 && !thread.is_ending {
-                let next = match own {
-                    true => pop_front_by_words(&mut self.state.local),
-                    false => self.state.inbox.pop(),
-                };
+                let next = if own { self.state.local.pop_front() } else { self.state.inbox.pop() };
                 let Some(message) = next else { break };
                 share_left -= 1;
                 self.state.handled += 1;
@@ -216,7 +212,7 @@ impl<H: Handler> Member<H> {
     fn handle_local_batch(&mut self, thread: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
         while count < count_max && !thread.is_ending {
-            let Some(message) = pop_front_by_words(&mut self.state.local) else { break };
+            let Some(message) = self.state.local.pop_front() else { break };
             count += 1;
             self.state.handled += 1;
             stage::record_dispatched_here(self.state.address.shared());

@@ -1,6 +1,5 @@
 //! Queue of messages whose type is erased.
 
-use super::words::read_by_words;
 use std::any::TypeId;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -122,7 +121,7 @@ impl<M: Send + 'static> Messages<'_, M> {
     unsafe fn read_first(&self) -> M {
         // SAFETY: by the contract a message is in `first`; `get_mut` has checked that its type is `M`. It is moved out
         // once, since `first` is not read again.
-        unsafe { read_by_words(self.queue.first.as_ptr().cast::<M>()) }
+        unsafe { self.queue.first.as_ptr().cast::<M>().read() }
     }
 
     #[inline(always)]
