@@ -3,6 +3,8 @@
 
 #[cfg(feature = "programs")]
 mod calls;
+#[cfg(feature = "programs")]
+mod common;
 #[cfg(not(feature = "programs"))]
 mod disabled;
 #[cfg(feature = "programs")]
@@ -32,14 +34,14 @@ mod stamp;
 #[cfg(feature = "programs")]
 mod trylock;
 
+#[cfg(feature = "programs")]
+use common::{
+    MILLIONS_RANGE, SECONDS_RANGE, available_memory_bytes, number_parser, own_arguments,
+    own_program_command, parse_cpu, run_on_cpus, value_name, whole_number_parser,
+};
 #[cfg(not(feature = "programs"))]
 pub use disabled::{Program, plot_eventuals};
 #[cfg(feature = "programs")]
 pub use eventual::plot::draw_plots as plot_eventuals;
 #[cfg(feature = "programs")]
 pub use program::Program;
-#[cfg(feature = "programs")]
-use program::{
-    MILLIONS_RANGE, SECONDS_RANGE, available_memory_bytes, number_parser, own_arguments,
-    own_program_command, parse_cpu, run_on_cpus, value_name, whole_number_parser,
-};

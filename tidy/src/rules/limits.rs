@@ -49,7 +49,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 /// Returns the names and defaults of the limits in a configuration's source. The defaults have
 /// commas between thousands.
 fn limits(code: &str) -> Vec<(&str, String)> {
-    let types = code.split("\nimpl Default for ").skip(1);
+    let types = code.split("impl Default for ").skip(1);
     let defaults = types.flat_map(|rest| rest.lines().take_while(|line| *line != "}"));
     let fields = defaults.filter_map(|line| {
         let (name, value) = line.trim().strip_suffix(',')?.split_once(": ")?;
