@@ -1,4 +1,4 @@
-//! What several of the classic programs need: parsers of options, CPUs, and threads on them.
+//! Parts that several of the classic programs share: parsers of options, CPUs, and threads on them.
 
 use crate::load;
 use anyhow::Context;
