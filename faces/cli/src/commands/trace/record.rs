@@ -38,7 +38,7 @@ pub struct TraceRecord {
     /// Policy for events that overflow the ring
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
-    /// Bytes of each thread's ring [default: 4 MiB; with `last`, 1 MiB]
+    /// Bytes of each thread's ring [default: 16 MiB; with `last`, 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
     /// Maximum time for which a thread waits for space in its full ring
@@ -71,9 +71,9 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         KeepPolicy::Stream => Policy::Stream,
         KeepPolicy::Last => Policy::Last,
     };
-    let ring_bytes = if policy == Policy::Last { 1 << 20 } else { 1 << 22 };
-    let options = RecordOptions::new(&args.output)
-        .policy(policy)
+    let options = RecordOptions::new(&args.output).policy(policy);
+    let ring_bytes = if policy == Policy::Last { 1 << 20 } else { options.ring_bytes };
+    let options = options
         .ring_bytes(args.ring.unwrap_or(ring_bytes))
         .include(args.include.clone())
         .exclude(args.exclude.clone())
