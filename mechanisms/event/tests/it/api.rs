@@ -358,7 +358,8 @@ fn descriptor_that_cannot_be_polled_is_refused() {
     let file = std::fs::File::open("/proc/self/exe").expect("a regular file");
     let refused = machine.context().watch(file, Interest::READ, |ready| ready);
     let refused = refused.expect_err("a regular file");
-    assert!(refused.to_string().contains("epoll_ctl failed"), "{refused}");
+    assert!(refused.to_string().contains("epoll_ctl failed: "), "{refused}");
+    assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
 }
 
 #[test]
