@@ -51,5 +51,7 @@ impl Subcommand for Program {
 /// # Errors
 /// Always: the programs are not part of this build.
 pub fn plot_eventuals(_file: &Path, _prefix: &Path, _out: &mut dyn Write) -> anyhow::Result<()> {
-    anyhow::bail!("this program was built without the feature `programs`")
+    anyhow::bail!(
+        "this program was built without the feature `classic` of handover (`programs` of handover-classic)"
+    )
 }

@@ -11,7 +11,7 @@ pub mod latency;
 pub mod meeting;
 
 use crate::ranks::{self, Rank};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
@@ -537,7 +537,7 @@ impl Partner {
 }
 
 /// Parses a configuration from JSON and validates it. The keys `secret_file` and `tls` of `access`
-/// may also stand at the top. Errors name the key.
+/// may also stand at the top, but not in both places. Errors name the key.
 fn config_from_json(json: &str) -> anyhow::Result<Config> {
     // serde would take a list as the fields' values in their order.
     ensure!(
@@ -547,15 +547,23 @@ fn config_from_json(json: &str) -> anyhow::Result<Config> {
     let mut keys: Map<String, Value> = serde_json::from_str(json)?;
     let found = ["secret_file", "tls"].into_iter().filter_map(|key| keys.remove_entry(key));
     let found: Vec<_> = found.collect();
-    let config: Config = if found.is_empty() {
-        serde_json::from_str(json)?
+    let config = if found.is_empty() {
+        serde_json::from_str(json)
     } else {
         let access = keys.entry("access").or_insert_with(|| Map::new().into());
-        if let Some(access) = access.as_object_mut() {
-            access.extend(found);
+        let access = access.as_object_mut().context("`access` must be a JSON object")?;
+        for (key, value) in found {
+            let before = access.insert(key.clone(), value);
+            ensure!(before.is_none(), "`{key}` is given both at the top and in `access`");
         }
-        serde_json::from_value(keys.into())?
+        serde_json::from_value(keys.into())
     };
+    let config: Config = config.map_err(|error| match error.to_string() {
+        text if text.starts_with("unknown field") => {
+            anyhow!("{text}; keys are grouped, as `-d FILE` shows")
+        }
+        text => anyhow!(text),
+    })?;
     config.validate()?;
     Ok(config)
 }
@@ -581,5 +589,22 @@ mod tests {
         let top = parse(r#"{"secret_file": "s", "access": {"remote_stop": true}}"#);
         assert_eq!(top.expect("a key at the top"), access);
         assert!(parse(r#"{"secret_file": "s", "remote_stop": true}"#).is_err());
+    }
+
+    #[test]
+    fn misplaced_keys_are_refused_by_name() {
+        for (json, expected) in [
+            (r#"{"secret_file": "s", "access": []}"#, "`access` must be a JSON object"),
+            (r#"{"connections": [5]}"#, "invalid type: sequence, expected an object"),
+            (r#"{"secret_file": "a", "pool": [0]}"#, "invalid type: sequence, expected an object"),
+            (
+                r#"{"secret_file": "a", "access": {"secret_file": "b"}}"#,
+                "`secret_file` is given both at the top and in `access`",
+            ),
+            (r#"{"pool_threads": 0}"#, "; keys are grouped, as `-d FILE` shows"),
+        ] {
+            let error = config_from_json(json).expect_err(json).to_string();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
     }
 }

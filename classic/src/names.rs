@@ -70,12 +70,13 @@ const ALL_PROGRAMS: &[ClassicProgram] = &[
     classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TEST_FOLDERS),
 ];
 
-/// Returns the classic program whose file has the name `called`; `None` for other names.
+/// Returns the classic program whose file has the name `called`, even if this binary has no such subcommand; `None`
+/// for other names.
 pub fn find_by_file_name(called: &OsStr) -> Option<&'static ClassicProgram> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);
     let name = name.strip_suffix("_evm").unwrap_or(name);
-    CLASSIC_PROGRAMS.iter().find(|classic| classic.command == name)
+    ALL_PROGRAMS.iter().find(|classic| classic.command == name)
 }
 
 /// Returns `true` if the binary was called as a subcommand of cargo.
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_link_calls_its_own_program() {
-        for classic in CLASSIC_PROGRAMS {
+        for classic in ALL_PROGRAMS {
             for link in classic.link_paths() {
                 let found = find_by_file_name(OsStr::new(&link)).map(|it| it.command);
                 assert_eq!(found, Some(classic.command), "{link}");

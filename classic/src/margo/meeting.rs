@@ -329,8 +329,8 @@ pub fn wait_at_host(
     endpoint.listen(&Address::Tcp(rendezvous.to_owned())).map_err(|error| {
         let is_foreign = match &error {
             EndpointError::HostUnresolved { .. } => true,
-            EndpointError::SystemCall { source, .. } => {
-                source.kind() == io::ErrorKind::AddrNotAvailable
+            EndpointError::SystemCall { error, .. } => {
+                error.kind() == io::ErrorKind::AddrNotAvailable
             }
             _ => false,
         };

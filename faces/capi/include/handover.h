@@ -358,7 +358,7 @@ typedef struct handover_event_config {
      */
     uint32_t spin_ns_max;
     /**
-     * Timer slack of the thread in ns; 0 leaves it unchanged. Default 0.
+     * Timer slack of the thread in ns, at most 4 s; 0 leaves it unchanged. Default 0.
      */
     uint32_t timer_slack_ns;
     /**

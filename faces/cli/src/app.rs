@@ -487,6 +487,13 @@ mod tests {
         assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
     }
 
+    #[test]
+    fn link_of_a_classic_program_never_starts_the_ladder() {
+        let words = expand_program_name(vec!["build/demos/hello1_evm".into()]);
+        assert_eq!(words, ["handover", "hello1"]);
+        assert_eq!(parse(&words).is_ok(), cfg!(feature = "classic"));
+    }
+
     /// Splits a command line at whitespace and removes quotes, which must not contain whitespace.
     fn words_of(line: &str) -> Vec<String> {
         line.split_whitespace().map(|word| word.replace('\'', "")).collect()

@@ -108,12 +108,12 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// SQLite reported an error of another kind.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {error}", .path.display())]
     Sqlite {
         /// Path of the file.
         path: PathBuf,
         /// Error of SQLite.
-        source: rusqlite::Error,
+        error: rusqlite::Error,
     },
     /// A number to be stored is infinite or NaN. An export as JSON cannot contain such a number.
     #[error("{subject}: {field} is {value}, but only finite numbers can be stored")]
@@ -249,20 +249,20 @@ impl StoreError {
     }
 
     /// Converts an error of SQLite. `waited_ms` is the maximum time to wait for a lock.
-    pub(crate) fn from_sqlite(path: &Path, waited_ms: u64, source: rusqlite::Error) -> StoreError {
+    pub(crate) fn from_sqlite(path: &Path, waited_ms: u64, error: rusqlite::Error) -> StoreError {
         use rusqlite::ErrorCode;
         let path = path.to_path_buf();
-        let Some(code) = source.sqlite_error_code() else {
-            return StoreError::Sqlite { path, source };
+        let Some(code) = error.sqlite_error_code() else {
+            return StoreError::Sqlite { path, error };
         };
         match code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
                 StoreError::Locked { path, waited_ms }
             }
             ErrorCode::NotADatabase => StoreError::NotADatabase { path },
-            ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, reason: source.to_string() },
+            ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, reason: error.to_string() },
             ErrorCode::DiskFull => StoreError::Full { path },
-            ErrorCode::SystemIoFailure if is_write_failure(&source) => StoreError::Full { path },
+            ErrorCode::SystemIoFailure if is_write_failure(&error) => StoreError::Full { path },
             ErrorCode::ReadOnly => StoreError::Unwritable {
                 path,
                 reason: "the file or its folder is read-only".to_string(),
@@ -273,7 +273,7 @@ impl StoreError {
                     reason: "the journal cannot be created in its folder".to_string(),
                 })
             }
-            _ => StoreError::Sqlite { path, source },
+            _ => StoreError::Sqlite { path, error },
         }
     }
 }

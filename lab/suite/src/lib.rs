@@ -62,13 +62,14 @@ pub static SUITES: &[&[Bench]] = &[
 /// Returns a line that names the peers missing from this binary; `None` if none is missing. Each
 /// name is followed by the feature or library that adds the peer.
 pub fn peers_not_built() -> Option<String> {
-    let peers = cfg!(feature = "peers");
-    let all: [(bool, &str); 11] = [
+    let (peers, tls) = (cfg!(feature = "peers"), cfg!(feature = "tls"));
+    let all: [(bool, &str); 12] = [
         (
             peers,
             "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
              tokio, tokio-rustls, tracing (feature peers)",
         ),
+        (tls, "rustls, tokio-rustls, OpenSSL (feature tls)"),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
         (cfg!(feature = "peers-may"), "may (feature peers-may)"),
         (cfg!(feature = "peers-iceoryx2"), "iceoryx2 (feature peers-iceoryx2)"),
@@ -81,7 +82,7 @@ pub fn peers_not_built() -> Option<String> {
         (cfg!(handover_boost_lockfree) || !peers, "boost.lockfree (needs g++, libboost-dev)"),
         (cfg!(handover_boost_asio) || !peers, "boost.asio (needs g++, libboost-dev)"),
         (cfg!(handover_libuv) || !peers, "libuv (needs g++, libuv1-dev)"),
-        (cfg!(handover_openssl) || !peers, "OpenSSL 3 (needs g++, libssl-dev)"),
+        (cfg!(handover_openssl) || !peers || !tls, "OpenSSL 3 (needs g++, libssl-dev)"),
     ];
     let missing: Vec<&str> = all.iter().filter(|it| !it.0).map(|it| it.1).collect();
     (!missing.is_empty())

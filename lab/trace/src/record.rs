@@ -576,7 +576,7 @@ impl RecorderFolders {
         command.env(handover_probe::FILE_VARIABLE, own);
         command.env(handover_probe::POLICY_VARIABLE, options.policy.to_string());
         command.env(handover_probe::RING_VARIABLE, options.ring_bytes.to_string());
-        command.env(handover_probe::WAIT_VARIABLE, options.wait.as_millis().to_string());
+        command.env(handover_probe::WAIT_VARIABLE, duration_to_ms(options.wait).to_string());
         let started = command.spawn();
         let child =
             started.map_err(|source| RecordError::Start { path: found.path.clone(), source })?;
@@ -633,5 +633,21 @@ impl RecorderFolders {
                     .to_owned(),
             );
         }
+    }
+}
+
+/// Returns a duration in ms, rounded up: a wait of less than 1 ms must not become 0, which is no wait.
+fn duration_to_ms(duration: Duration) -> u128 {
+    duration.as_nanos().div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_is_rounded_up_to_whole_milliseconds() {
+        let to_ms = |wait_us| duration_to_ms(Duration::from_micros(wait_us));
+        assert_eq!([0, 500, 1000, 1001].map(to_ms), [0, 1, 1, 2]);
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 const PER_ROUND_LIMIT: u32 = 1 << 20;
 /// Largest valid value of `local_messages_max`.
 const LOCAL_LIMIT: u32 = 1 << 28;
+/// Largest valid value of `timer_slack`.
+const TIMER_SLACK_LIMIT: Duration = Duration::from_secs(4);
 /// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
@@ -88,7 +90,7 @@ pub struct ThreadConfig {
     pub descriptors_per_round_max: u32,
     /// Timer slack of the thread: a sleep may end this much late, which saves wake-ups. Set when
     /// the thread first runs; zero leaves the thread's slack unchanged (50 µs by default on Linux).
-    /// Default zero. Timers are never early.
+    /// Default zero, at most 4 s. Timers are never early.
     pub timer_slack: Duration,
     /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single machine.
     pub machines_max: u32,
@@ -124,6 +126,7 @@ impl ThreadConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.spin.validate()?;
         range::check("descriptors_per_round_max", self.descriptors_per_round_max, 1, 1024)?;
+        range::check("timer_slack", self.timer_slack, Duration::ZERO, TIMER_SLACK_LIMIT)?;
         Ok(range::check("machines_max", self.machines_max, 1, MACHINES_LIMIT)?)
     }
 }

@@ -28,13 +28,12 @@ pub enum MachineError {
     Inbox(#[from] handover_ring::CapacityError),
     /// A system call to open a descriptor failed. Most often with EMFILE: too many open files
     /// (`ulimit -n`).
-    #[error("cannot create the machine or group: {call} failed: {source}")]
+    #[error("cannot create the machine or group: {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error of the system call.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The group already has its maximum number of machines; machines that were removed count too.
     #[error(
@@ -128,13 +127,12 @@ impl<M> fmt::Debug for TimersFull<M> {
 pub enum WatchError {
     /// A system call failed. EPERM means that the descriptor cannot be polled (a regular file),
     /// EEXIST that it is watched already, EMFILE that the process has too many open files.
-    #[error("cannot watch the descriptor: {call} failed: {source}")]
+    #[error("cannot watch the descriptor: {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error of the system call.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The watch to be changed has already been stopped.
     #[error("cannot change the watch: it was stopped; watch the descriptor again")]
@@ -146,13 +144,12 @@ pub enum WatchError {
 #[non_exhaustive]
 pub enum RunError {
     /// The system call that waits for events failed.
-    #[error("cannot run the machine or group: {call} failed: {source}")]
+    #[error("cannot run the machine or group: {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error of the system call.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -162,13 +159,12 @@ pub enum RunError {
 pub enum SignalError {
     /// A system call failed. EINVAL means that a number is no signal, EMFILE that the process has
     /// too many open files.
-    #[error("cannot receive signals: {call} failed: {source}")]
+    #[error("cannot receive signals: {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error of the system call.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
 }
 

@@ -44,20 +44,20 @@ pub enum StartError {
     #[error(transparent)]
     Spin(#[from] handover_notify::ConfigError),
     /// The kernel could not start the thread of a worker.
-    #[error("the thread of worker {worker} could not be started: {source}")]
+    #[error("the thread of worker {worker} could not be started: {error}")]
     Thread {
         /// Index of the worker.
         worker: u32,
         /// Error of the operating system.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The thread of a worker could not be pinned to its CPU.
-    #[error("worker {worker} could not be pinned to its CPU: {source}")]
+    #[error("worker {worker} could not be pinned to its CPU: {error}")]
     Pin {
         /// Index of the worker.
         worker: u32,
         /// Error of pinning the thread.
-        source: handover_base::affinity::PinError,
+        error: handover_base::affinity::PinError,
     },
 }
 

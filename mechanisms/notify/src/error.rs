@@ -10,13 +10,12 @@ pub type ConfigError = handover_base::range::OutOfRange;
 #[non_exhaustive]
 pub enum PairError {
     /// A system call failed; most often with EMFILE, as too many files are open (`ulimit -n`).
-    #[error("cannot create a sender and a receiver: {call} failed: {source}")]
+    #[error("cannot create a sender and a receiver: {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The configuration has a field outside its range.
     #[error(transparent)]
@@ -28,13 +27,12 @@ pub enum PairError {
 #[non_exhaustive]
 pub enum MapError {
     /// A system call failed; contains its name and error.
-    #[error("cannot share memory: {call} failed: {source}")]
+    #[error("cannot share memory: {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is shorter than the core that it should contain.
     #[error(

@@ -140,7 +140,7 @@ impl Config {
 
     /// Returns the maximum wait in milliseconds, rounded up.
     pub(crate) fn wait_ms(&self) -> u64 {
-        self.wait_max.as_nanos().div_ceil(1_000_000) as u64
+        u64::try_from(self.wait_max.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
     /// Checks that all numbers are within their bounds.
@@ -172,6 +172,7 @@ mod tests {
         let wait = Duration::from_secs(3601);
         let error = Config::stream("x").wait_max(wait).validate().unwrap_err().to_string();
         assert_eq!(error, "wait_max_ms=3601000: must lie in 0..=3600000");
+        assert!(Config::stream("x").wait_max(Duration::MAX).validate().is_err());
         assert!(Config::stream("x").validate().is_ok());
     }
 }

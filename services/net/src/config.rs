@@ -76,7 +76,8 @@ pub struct Config {
     /// again when the peer acknowledges further bytes. Without this wait the peer would lose bytes
     /// that it has not read. Default 2 s.
     pub linger: Duration,
-    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep); zero, the default, never calls it.
+    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), 1 ms to a day; zero, the default, never
+    /// calls it.
     pub housekeep_interval: Duration,
     /// Maximum time for which a thread spins before it sleeps; zero, the default, never spins. It spins while
     /// recent spins have found work. Use it for threads with a CPU of their own.
@@ -167,8 +168,12 @@ impl Config {
         range::check("write_timeout", self.write_timeout, zero, TIMEOUT_LIMIT)?;
         range::check("connect_timeout", self.connect_timeout, zero, TIMEOUT_LIMIT)?;
         range::check("handshake_timeout", self.handshake_timeout, zero, TIMEOUT_LIMIT)?;
-        range::check("linger", self.linger, Duration::from_millis(1), TIMEOUT_LIMIT)?;
-        range::check("housekeep_interval", self.housekeep_interval, zero, TIMEOUT_LIMIT)?;
+        let millisecond = Duration::from_millis(1);
+        range::check("linger", self.linger, millisecond, TIMEOUT_LIMIT)?;
+        if !self.housekeep_interval.is_zero() {
+            let interval = self.housekeep_interval;
+            range::check("housekeep_interval", interval, millisecond, TIMEOUT_LIMIT)?;
+        }
         range::check("spin_max", self.spin_max, zero, SPIN_LIMIT)?;
         range::check("commands_max", self.commands_max, 1, 1 << 24)?;
         range::check("commands_bytes_max", self.commands_bytes_max, 1, u32::MAX)?;
@@ -193,4 +198,18 @@ impl Config {
 /// Converts a duration to ns; one of more than 584 years becomes `u64::MAX`.
 pub(crate) fn to_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn housekeep_interval_is_zero_or_at_least_1_ms() {
+        let check = |interval| Config::default().housekeep_interval(interval).validate();
+        assert_eq!(check(Duration::ZERO), Ok(()));
+        assert_eq!(check(Duration::from_millis(1)), Ok(()));
+        let error = check(Duration::from_micros(999)).unwrap_err().to_string();
+        assert_eq!(error, "housekeep_interval=999µs: must lie in 1ms..=86400s");
+    }
 }

@@ -18,13 +18,12 @@ pub enum NetError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A system call failed; contains its name and error.
-    #[error("the system call {call} failed: {source}")]
+    #[error("the system call {call} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error of the system call.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The queue of commands could not be allocated.
     #[error("cannot allocate the command queue: {0}; lower commands_max")]
@@ -34,7 +33,7 @@ pub enum NetError {
     Wake(#[from] handover_notify::PairError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
-    Thread(#[source] io::Error),
+    Thread(io::Error),
     /// The thread has its maximum number of open connections.
     #[error("cannot open a connection: {connections_max} are open; raise connections_max")]
     Full {
@@ -119,10 +118,10 @@ pub enum CloseReason {
     InvalidMessage(#[from] CodecError),
     /// The kernel reported an error of the connection, usually ECONNRESET or EPIPE.
     #[error("the connection failed: {0}")]
-    Reset(#[source] io::Error),
+    Reset(io::Error),
     /// The connection could not be established.
     #[error("cannot connect: {0}")]
-    ConnectFailed(#[source] io::Error),
+    ConnectFailed(io::Error),
     /// The peer does not read fast enough: the connection's send queue would exceed its limit.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
@@ -145,7 +144,7 @@ pub(crate) type FailedSystemCall<E = io::Error> = (&'static str, E);
 
 impl<E: Into<io::Error>> From<FailedSystemCall<E>> for NetError {
     fn from((call, error): FailedSystemCall<E>) -> Self {
-        Self::SystemCall { call, source: error.into() }
+        Self::SystemCall { call, error: error.into() }
     }
 }
 

@@ -2,14 +2,19 @@
 
 use crate::{Address, ConfigError, clock};
 use handover_base::range;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 /// Configuration of an endpoint: limits, addresses, credentials and waiting behaviour.
 ///
-/// Can be deserialized with serde, from JSON for example: keys that are left out have their defaults, and unknown keys
-/// are errors. Times are integers in the unit that the key names: `spin_ns_max`, and in `connections`
-/// `handshake_timeout_ms` and `message_timeout_ms`. [`Endpoint::new`](crate::Endpoint::new) validates the values.
+/// Can be deserialized with serde, from JSON for example: keys that are left out have their defaults. Unknown keys are
+/// errors, and so is a list in place of a group's object. Times are integers in the unit that the key names:
+/// `spin_ns_max`, and in `connections` `handshake_timeout_ms` and `message_timeout_ms`.
+/// [`Endpoint::new`](crate::Endpoint::new) validates the values.
 ///
 /// ```
 /// use handover_rpc::{Config, SharedMemoryConfig};
@@ -49,14 +54,19 @@ pub struct Config {
     #[cfg(feature = "monitoring")]
     pub monitoring: bool,
     /// Limits of connections and their handshakes.
+    #[serde(deserialize_with = "from_object")]
     pub connections: ConnectionsConfig,
     /// Credentials, and rights of peers.
+    #[serde(deserialize_with = "from_object")]
     pub access: AccessConfig,
     /// Sizes of the shared memory of an `sm://` connection.
+    #[serde(deserialize_with = "from_object")]
     pub shared_memory: SharedMemoryConfig,
     /// Threads for the handlers that are registered for the pool.
+    #[serde(deserialize_with = "from_object")]
     pub pool: PoolConfig,
     /// Limits and ways of bulk transfers.
+    #[serde(deserialize_with = "from_object")]
     pub bulk: BulkConfig,
 }
 
@@ -137,6 +147,7 @@ pub struct AccessConfig {
     /// against an attacker who can change packets on their way.
     pub secret_file: Option<String>,
     /// Certificate files for `tls://` addresses. Default none.
+    #[serde(deserialize_with = "tls_files_from_object")]
     pub tls: Option<TlsFiles>,
     /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default this user and root.
     pub uds_peers: UdsPeers,
@@ -414,10 +425,41 @@ fn check_power_of_two(field: &'static str, value: u32) -> Result<(), ConfigError
     }
 }
 
+/// Deserializes a struct from an object only. What is derived accepts a list too, as the values of the fields in their
+/// order. Formats without keys are not human-readable.
+fn from_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    struct ObjectVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    match from.is_human_readable() {
+        true => from.deserialize_map(ObjectVisitor(PhantomData)),
+        false => T::deserialize(from),
+    }
+}
+
+/// Deserializes the names of certificate files, if there are any, from an object only.
+fn tls_files_from_object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<TlsFiles>, D::Error> {
+    #[derive(Deserialize)]
+    struct FromObject(#[serde(deserialize_with = "from_object")] TlsFiles);
+
+    Ok(Option::<FromObject>::deserialize(from)?.map(|files| files.0))
+}
+
 /// Times as integers in ms, rounded up.
 mod integer_ms {
-    use super::{Deserialize, Duration, clock};
-    use serde::{Deserializer, Serializer};
+    use super::{Deserialize, Deserializer, Duration, clock};
+    use serde::Serializer;
 
     pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(clock::ns_from_duration(*time).div_ceil(1_000_000))
@@ -430,8 +472,8 @@ mod integer_ms {
 
 /// Times as integers in ns.
 mod integer_ns {
-    use super::{Deserialize, Duration, clock};
-    use serde::{Deserializer, Serializer};
+    use super::{Deserialize, Deserializer, Duration, clock};
+    use serde::Serializer;
 
     pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(clock::ns_from_duration(*time))

@@ -84,26 +84,26 @@ pub enum FrameError {
 
 /// Error of a system call. Cloning and comparing use the error's number, or else its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("{call}: {source}")]
+#[error("{call}: {error}")]
 #[non_exhaustive]
 pub struct SystemCallError {
     /// Name of the system call.
     pub call: &'static str,
     /// Error that the system call returned.
-    pub source: io::Error,
+    pub error: io::Error,
 }
 
 impl Clone for SystemCallError {
     fn clone(&self) -> Self {
-        let number = self.source.raw_os_error();
-        let source = number.map_or_else(|| self.source.kind().into(), io::Error::from_raw_os_error);
-        Self { call: self.call, source }
+        let number = self.error.raw_os_error();
+        let error = number.map_or_else(|| self.error.kind().into(), io::Error::from_raw_os_error);
+        Self { call: self.call, error }
     }
 }
 
 impl PartialEq for SystemCallError {
     fn eq(&self, other: &Self) -> bool {
-        let compared = |it: &Self| (it.call, it.source.raw_os_error(), it.source.kind());
+        let compared = |it: &Self| (it.call, it.error.raw_os_error(), it.error.kind());
         compared(self) == compared(other)
     }
 }
@@ -112,7 +112,7 @@ impl Eq for SystemCallError {}
 
 /// Returns a converter from errors of the system call `call`.
 pub(crate) fn failed_call<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> SystemCallError {
-    move |error| SystemCallError { call, source: error.into() }
+    move |error| SystemCallError { call, error: error.into() }
 }
 
 /// Reason why a connection was closed. Every call that was under way on the connection returns it.
@@ -127,7 +127,7 @@ pub enum CloseReason {
     Protocol(#[from] FrameError),
     /// A system call on the connection's socket or shared memory failed.
     #[error("the connection failed: {0}")]
-    SystemCall(#[source] SystemCallError),
+    SystemCall(SystemCallError),
     /// This endpoint closed the connection.
     #[error("this endpoint closed the connection")]
     ClosedLocally,
@@ -176,10 +176,10 @@ impl CloseReason {
     /// Returns a converter from errors of the system call `call` to close reasons.
     pub(crate) fn from_system_call<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> Self {
         move |error| {
-            let source: io::Error = error.into();
-            match source.kind() {
+            let error: io::Error = error.into();
+            match error.kind() {
                 io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::ClosedByPeer,
-                _ => Self::SystemCall(SystemCallError { call, source }),
+                _ => Self::SystemCall(SystemCallError { call, error }),
             }
         }
     }
@@ -204,14 +204,14 @@ pub enum EndpointError {
         error: io::Error,
     },
     /// A system call for an address, the endpoint or a signal failed.
-    #[error("{call} for {subject} failed: {source}")]
+    #[error("{call} for {subject} failed: {error}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Address for which the call was made, or `an endpoint` or `a signal`.
         subject: String,
         /// Error that the system call returned.
-        source: io::Error,
+        error: io::Error,
     },
     /// The listening process runs as a user that is not allowed.
     #[error("{address}: the listening process runs as user {uid}, who is not allowed by uds_peers")]
@@ -418,7 +418,7 @@ pub enum BulkError {
     },
     /// The kernel refused to copy memory between the two processes.
     #[error("cannot access memory: {0}")]
-    Memory(#[source] SystemCallError),
+    Memory(SystemCallError),
     /// The maximum number of this endpoint's transfers is under way.
     #[error("too many transfers are under way: wait for some to end")]
     Full,
@@ -436,12 +436,12 @@ pub enum BulkError {
 #[non_exhaustive]
 pub enum MemoryError {
     /// The kernel refused to allocate memory.
-    #[error("cannot allocate {bytes} bytes: {source}")]
+    #[error("cannot allocate {bytes} bytes: {error}")]
     AllocationFailed {
         /// Requested size, in bytes.
         bytes: usize,
         /// Error of the system call.
-        source: SystemCallError,
+        error: SystemCallError,
     },
     /// The joined memory would have too many segments.
     #[error("the memory would have {segments_count} segments, the maximum is {segments_max}")]
@@ -476,4 +476,18 @@ pub enum WithdrawError {
         /// Number of peers that have not confirmed.
         peers_count: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    #[test]
+    fn cause_of_a_closed_connection_is_in_the_message_only() {
+        let failed = failed_call("recv")(io::Error::from(io::ErrorKind::NotFound));
+        let why = CallError::from(CloseReason::SystemCall(failed));
+        assert_eq!(why.to_string(), "the connection failed: recv: entity not found");
+        assert!(why.source().is_none());
+    }
 }

@@ -60,7 +60,7 @@ fn check_workflows(context: &mut TestContext) -> Result<()> {
         .run()
 }
 
-/// Runs clippy with all features. On net and rpc, also runs it without features, and on rpc with
+/// Runs clippy with all features. On net, rpc and the command, also runs it without features, and on rpc with
 /// the default ones. The step `build` lints the other crates with the default features.
 pub fn lint(context: &mut TestContext) -> Result<()> {
     if !context.has_clippy {
@@ -73,6 +73,8 @@ pub fn lint(context: &mut TestContext) -> Result<()> {
         "cargo clippy -p handover-net -p handover-rpc --no-default-features -- -D warnings",
     )
     .run()?;
+    cargo_in_root(context, "cargo clippy -p handover --no-default-features -- -D warnings")
+        .run()?;
     // The command line turns on all features of this crate.
     cargo_in_root(context, "cargo clippy -p handover-rpc -- -D warnings").run()
 }

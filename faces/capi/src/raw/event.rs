@@ -101,7 +101,7 @@ pub struct handover_event_config {
     pub timers_max: u32,
     /// Maximum time for which a wait spins before it sleeps, in ns. Default 50,000.
     pub spin_ns_max: u32,
-    /// Timer slack of the thread in ns; 0 leaves it unchanged. Default 0.
+    /// Timer slack of the thread in ns, at most 4 s; 0 leaves it unchanged. Default 0.
     pub timer_slack_ns: u32,
     /// Policy for a full inbox: a `handover_event_when_full`. Default `HANDOVER_EVENT_REFUSE`.
     pub when_full: u32,

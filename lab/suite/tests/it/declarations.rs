@@ -226,3 +226,11 @@ fn the_ladder_is_short_enough_for_a_minute() {
         ladder.len()
     );
 }
+
+#[test]
+fn peers_missing_without_the_feature_tls_name_that_feature() {
+    let note = handover_suite::peers_not_built().unwrap_or_default();
+    let has_tls = cfg!(feature = "tls");
+    assert_eq!(note.contains("rustls, tokio-rustls, OpenSSL (feature tls)"), !has_tls, "{note}");
+    assert!(has_tls || !note.contains("libssl-dev"), "{note}");
+}

@@ -312,7 +312,7 @@ impl<M: Send + 'static> Context<'_, M> {
         S: AsFd + Send + 'static,
         F: FnMut(Ready) -> M + Send + 'static,
     {
-        let refused = |(call, source)| WatchError::SystemCall { call, source };
+        let refused = |(call, error)| WatchError::SystemCall { call, error };
         let none = || refused(("epoll_ctl", Errno::NOSPC.into()));
         let id = self.state.next_watch_id().ok_or_else(none)?;
         let token = EpollToken::for_watch(self.state.machine, id);
@@ -327,7 +327,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Errors
     /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
     pub fn set_interest(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
-        let refused = |(call, source)| WatchError::SystemCall { call, source };
+        let refused = |(call, error)| WatchError::SystemCall { call, error };
         let token = EpollToken::for_watch(self.state.machine, watch);
         let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Stopped) };
         let reactor = self.thread.reactor().map_err(refused)?;

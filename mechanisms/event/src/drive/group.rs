@@ -288,9 +288,7 @@ impl Group {
     /// # Errors
     /// [`WatchError::SystemCall`] when no descriptor is available.
     pub fn stop_on(&mut self, signals: Signals) -> Result<(), WatchError> {
-        self.thread
-            .stop_on(signals)
-            .map_err(|(call, source)| WatchError::SystemCall { call, source })
+        self.thread.stop_on(signals).map_err(|(call, error)| WatchError::SystemCall { call, error })
     }
 
     /// Returns the number of machines ever added, including removed ones. Their indices are not

@@ -40,7 +40,7 @@ impl Signals {
     pub fn block(signals: &[i32]) -> Result<Self, SignalError> {
         match raw::signals::block_signals(signals) {
             Ok(fd) => Ok(Self { fd }),
-            Err((call, source)) => Err(SignalError::SystemCall { call, source }),
+            Err((call, error)) => Err(SignalError::SystemCall { call, error }),
         }
     }
 

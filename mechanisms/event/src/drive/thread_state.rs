@@ -145,7 +145,7 @@ impl ThreadState {
             run_queue: RunQueue { first: END, last: END },
         };
         if config.park_on == ParkOn::Descriptor || thread.shared.notifies_each_message() {
-            let refused = |(call, source)| MachineError::SystemCall { call, source };
+            let refused = |(call, error)| MachineError::SystemCall { call, error };
             thread.reactor().map_err(refused)?;
         }
         Ok(thread)
@@ -167,9 +167,9 @@ impl ThreadState {
     /// Returns the thread's epoll set, created on first use.
     pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, io::Error)> {
         if self.reactor.is_none() {
-            let eventfd = self.shared.eventfd().map_err(|source| ("eventfd2", source))?;
+            let eventfd = self.shared.eventfd().map_err(|error| ("eventfd2", error))?;
             let reactor = Reactor::new(self.config.descriptors_per_round_max, eventfd.as_fd());
-            self.reactor = Some(reactor.map_err(|source| ("epoll_create1", source))?);
+            self.reactor = Some(reactor.map_err(|error| ("epoll_create1", error))?);
             tracing::debug!(target: "handover_event::descriptor", "the thread sleeps in epoll from now on");
         }
         // `Some`: set above if it was `None`.
@@ -190,7 +190,7 @@ impl ThreadState {
         let reactor = self.reactor()?;
         reactor
             .add(&signals, EpollToken::SIGNAL, crate::Interest::READ)
-            .map_err(|source| ("epoll_ctl", source))?;
+            .map_err(|error| ("epoll_ctl", error))?;
         self.signals = Some(signals);
         Ok(())
     }
@@ -431,6 +431,6 @@ impl ThreadState {
 }
 
 /// Returns the error of a failed wait for events.
-fn epoll_wait_error(source: io::Error) -> RunError {
-    RunError::SystemCall { call: "epoll_pwait2", source }
+fn epoll_wait_error(error: io::Error) -> RunError {
+    RunError::SystemCall { call: "epoll_pwait2", error }
 }

@@ -358,7 +358,8 @@ fn descriptor_that_cannot_be_polled_is_refused() {
     let file = std::fs::File::open("/proc/self/exe").expect("a regular file");
     let refused = machine.context().watch(file, Interest::READ, |ready| ready);
     let refused = refused.expect_err("a regular file");
-    assert!(refused.to_string().contains("epoll_ctl failed"), "{refused}");
+    assert!(refused.to_string().contains("epoll_ctl failed: "), "{refused}");
+    assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
 }
 
 #[test]
@@ -755,6 +756,12 @@ fn configuration_out_of_range_is_refused_with_name_value_and_range() {
         "machines_max=131072: must lie in 1..=65536"
     );
     assert!(Machine::new(Keeper::<()>(Vec::new()), Config::default().thread(thread)).is_err());
+    let with_slack = |slack| ThreadConfig::default().timer_slack(slack);
+    assert!(with_slack(Duration::from_secs(4)).validate().is_ok());
+    assert_eq!(
+        Group::new(with_slack(Duration::from_secs(5))).expect_err("refused").to_string(),
+        "timer_slack=5s: must lie in 0ns..=4s"
+    );
 }
 
 #[test]

@@ -114,10 +114,10 @@ impl Runtime {
                     worker_main(shared, worker);
                 }
             })
-            .map_err(|source| StartError::Thread { worker, source })?;
+            .map_err(|error| StartError::Thread { worker, error })?;
         self.threads.push(thread);
         match receiver.recv() {
-            Ok(pinned) => pinned.map_err(|source| StartError::Pin { worker, source }),
+            Ok(pinned) => pinned.map_err(|error| StartError::Pin { worker, error }),
             Err(mpsc::RecvError) => Ok(()), // the worker panicked, which join() will report
         }
     }

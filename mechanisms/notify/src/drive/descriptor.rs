@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) fn create_eventfd() -> Result<OwnedFd, PairError> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     rustix::event::eventfd(0, flags)
-        .map_err(|errno| PairError::SystemCall { call: "eventfd2", source: errno.into() })
+        .map_err(|errno| PairError::SystemCall { call: "eventfd2", error: errno.into() })
 }
 
 /// Adds one to an eventfd's count. EAGAIN is no error: at its maximum the count makes the eventfd readable, which is

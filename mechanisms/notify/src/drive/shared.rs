@@ -58,8 +58,7 @@ impl<C: ZeroInit> MappedCore<C> {
     /// # Errors
     /// [`MapError::SystemCall`] if descriptors or memory are short, or memfds are forbidden.
     pub fn create() -> Result<(Self, OwnedFd), MapError> {
-        let refused =
-            |call| move |errno: Errno| MapError::SystemCall { call, source: errno.into() };
+        let refused = |call| move |errno: Errno| MapError::SystemCall { call, error: errno.into() };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("handover-notify", flags).map_err(refused("memfd_create"))?;
         ftruncate(&file, size_of::<C>() as u64).map_err(refused("ftruncate"))?;
@@ -74,8 +73,7 @@ impl<C: ZeroInit> MappedCore<C> {
     /// [`MapError::TooSmall`] and [`MapError::NotSealed`] if the file is something else;
     /// [`MapError::SystemCall`] if it cannot be mapped.
     pub fn map(file: impl AsFd) -> Result<Self, MapError> {
-        let refused =
-            |call| move |errno: Errno| MapError::SystemCall { call, source: errno.into() };
+        let refused = |call| move |errno: Errno| MapError::SystemCall { call, error: errno.into() };
         // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it is mapped.
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {

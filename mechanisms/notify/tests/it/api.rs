@@ -7,8 +7,10 @@ use handover_base::sync::auto_traits;
 use handover_notify::shared::MappedCore;
 use handover_notify::task::{self, ClosedError};
 use handover_notify::{
-    Config, Notify, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
+    Config, Notify, PairError, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
 };
+use std::error::Error;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -23,6 +25,14 @@ fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
     assert_eq!(refused.to_string(), "quiet_waits_max=0: must lie in 1..=65536");
     assert_eq!(Config::default().validate(), Ok(()));
     assert_eq!(Config::never_spin().validate(), Ok(()));
+}
+
+#[test]
+fn cause_of_a_failed_system_call_is_in_the_message_only() {
+    let refused = PairError::SystemCall { call: "eventfd2", error: ErrorKind::NotFound.into() };
+    let message = refused.to_string();
+    assert_eq!(message, "cannot create a sender and a receiver: eventfd2 failed: entity not found");
+    assert!(refused.source().is_none());
 }
 
 #[test]

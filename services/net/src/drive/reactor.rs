@@ -373,7 +373,7 @@ impl<H: Handler> Reactor<H> {
     /// Reports to the handler that a connection requested by another thread could not be started.
     fn report_failed_connect(&mut self, error: NetError, data: H::Data) {
         let why = match error {
-            NetError::SystemCall { source, .. } => CloseReason::ConnectFailed(source),
+            NetError::SystemCall { error, .. } => CloseReason::ConnectFailed(error),
             NetError::Stopping => CloseReason::Stopped,
             _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE.into()),
         };

@@ -476,6 +476,7 @@ fn refused_connect_is_reported() {
     service.net.connect(address, 7).unwrap();
     let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED.into());
     assert_eq!(service.closed(), (7, refused.to_string()));
+    assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl ConnectAttempt {
             at_ns if now_ns < at_ns => Ok(None),
             _ => self.connect_unix(poll, source, now_ns),
         };
-        advanced.map_err(|failed| system_call_error(failed.call, &self.address)(failed.source))
+        advanced.map_err(|failed| system_call_error(failed.call, &self.address)(failed.error))
     }
 
     /// Tries once to connect to a Unix listener; returns `None` if the listener's queue is full.

@@ -172,7 +172,7 @@ impl EventLoop {
         config.validate()?;
         let security = Security::new(&config.access)?;
         let refused = |call| {
-            move |source| EndpointError::SystemCall { call, subject: "an endpoint".into(), source }
+            move |error| EndpointError::SystemCall { call, subject: "an endpoint".into(), error }
         };
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
         let inbox =

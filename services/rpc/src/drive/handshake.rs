@@ -126,8 +126,8 @@ impl Handshake {
     ) -> Result<Self, EndpointError> {
         let peer = address.to_string();
         let refused = |failed: SystemCallError| {
-            let SystemCallError { call, source } = failed;
-            EndpointError::SystemCall { call, subject: peer.clone(), source }
+            let SystemCallError { call, error } = failed;
+            EndpointError::SystemCall { call, subject: peer.clone(), error }
         };
         let failed = |why| match why {
             CloseReason::Authentication(AuthenticationError::User { uid }) => {

@@ -98,7 +98,7 @@ pub(crate) fn system_call_error<E: Into<io::Error>>(
     address: &Address,
 ) -> impl FnOnce(E) -> EndpointError + use<E> {
     let subject = address.to_string();
-    move |error| EndpointError::SystemCall { call, subject, source: error.into() }
+    move |error| EndpointError::SystemCall { call, subject, error: error.into() }
 }
 
 /// Returns the socket address of an `sm://` or `uds://` address. `sm://` names are abstract socket
@@ -140,7 +140,7 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     let mut file = match at.path() {
         Some(_) => {
             let file = SocketFile::lock(address.without_scheme());
-            Some(file.map_err(|failed| system_call_error(failed.call, &address)(failed.source))?)
+            Some(file.map_err(|failed| system_call_error(failed.call, &address)(failed.error))?)
         }
         None => None,
     };
@@ -180,7 +180,7 @@ fn listen_tcp(
     let failed = |call: &'static str| {
         let address = address.to_string();
         move |error: io::Error| match error.raw_os_error() {
-            Some(_) => EndpointError::SystemCall { call, subject: address, source: error },
+            Some(_) => EndpointError::SystemCall { call, subject: address, error },
             None => EndpointError::HostUnresolved { address, error },
         }
     };

@@ -50,6 +50,6 @@ impl Drop for SignalDump {
     }
 }
 
-pub(crate) fn system_call_error(call: &'static str, source: io::Error) -> EndpointError {
-    EndpointError::SystemCall { call, subject: "a signal".into(), source }
+pub(crate) fn system_call_error(call: &'static str, error: io::Error) -> EndpointError {
+    EndpointError::SystemCall { call, subject: "a signal".into(), error }
 }

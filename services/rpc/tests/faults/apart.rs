@@ -106,9 +106,8 @@ pub fn there(how: &str) -> ExitCode {
     let address = loop {
         match server.listen(&how.parse().expect("an address")) {
             Ok(address) => break address,
-            Err(EndpointError::SystemCall { call: "bind", source, .. })
-                if source.kind() == ErrorKind::AddrNotAvailable
-                    && began.elapsed() < 10 * SECOND =>
+            Err(EndpointError::SystemCall { call: "bind", error, .. })
+                if error.kind() == ErrorKind::AddrNotAvailable && began.elapsed() < 10 * SECOND =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -498,8 +498,8 @@ fn path_with_a_held_lock_is_in_use_before_its_owner_listens() {
     assert!(
         matches!(
             &refused,
-            EndpointError::SystemCall { call: "flock", source, .. }
-                if source.kind() == ErrorKind::AddrInUse
+            EndpointError::SystemCall { call: "flock", error, .. }
+                if error.kind() == ErrorKind::AddrInUse
         ),
         "{refused}"
     );
@@ -576,6 +576,8 @@ fn file_that_is_not_a_socket_is_not_removed() {
     let address = format!("uds://{}", path.display()).parse().unwrap();
     let refused = endpoint(Config::default()).unwrap().listen(&address).unwrap_err();
     assert!(matches!(refused, EndpointError::SystemCall { call: "bind", .. }), "{refused}");
+    assert!(refused.to_string().contains("bind for "), "{refused}");
+    assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
 }
 

@@ -301,6 +301,12 @@ fn configuration_is_deserialized_resolved_and_refused_by_its_key() {
         (r#"{"listen": ["verbs://x"]}"#, "`verbs`: unknown transport"),
         (r#"{"log_level": "loud"}"#, "unknown variant `loud`"),
         (r#"{"calls_max": "many"}"#, "invalid type: string \"many\""),
+        (r#"{"connections": [5]}"#, "invalid type: sequence, expected an object at line 1"),
+        (r#"{"access": []}"#, "invalid type: sequence, expected an object"),
+        (r#"{"shared_memory": [64]}"#, "invalid type: sequence, expected an object"),
+        (r#"{"pool": [0]}"#, "invalid type: sequence, expected an object"),
+        (r#"{"bulk": [1]}"#, "invalid type: sequence, expected an object"),
+        (r#"{"access": {"tls": ["c", "k", "r"]}}"#, "invalid type: sequence, expected an object"),
     ] {
         assert!(refused(json).contains(key), "{json}: {}", refused(json));
     }

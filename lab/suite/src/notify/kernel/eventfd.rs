@@ -24,7 +24,7 @@ impl Mechanism for EventFd {
 
     fn pair() -> Result<(Sender, Receiver), PairError> {
         let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
-            .map_err(|errno| PairError::SystemCall { call: "eventfd2", source: errno.into() })?;
+            .map_err(|errno| PairError::SystemCall { call: "eventfd2", error: errno.into() })?;
         let counter = Arc::new(counter);
         Ok((Sender { counter: Arc::clone(&counter) }, Receiver { counter }))
     }

@@ -27,7 +27,7 @@ impl Mechanism for Pipe {
 
     fn pair() -> Result<(Sender, Receiver), PairError> {
         let refused =
-            |call| move |errno: Errno| PairError::SystemCall { call, source: errno.into() };
+            |call| move |errno: Errno| PairError::SystemCall { call, error: errno.into() };
         let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
         // If the size cannot be set (an old kernel, Miri), a wait may need several reads.
         let _ = fcntl_setpipe_size(&write_end, PIPE_BYTES);

@@ -60,7 +60,7 @@ impl BulkMemory {
     pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
         match Region::create_shared(bytes) {
             Ok(region) => Ok(Self::from_region(region)),
-            Err(source) => Err(MemoryError::AllocationFailed { bytes, source }),
+            Err(error) => Err(MemoryError::AllocationFailed { bytes, error }),
         }
     }
 
@@ -72,7 +72,7 @@ impl BulkMemory {
     pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
         match Region::create_in_folder(folder, bytes) {
             Ok(region) => Ok(Self::from_region(region)),
-            Err(source) => Err(MemoryError::AllocationFailed { bytes, source }),
+            Err(error) => Err(MemoryError::AllocationFailed { bytes, error }),
         }
     }
 

@@ -495,7 +495,7 @@ fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
             Some(BulkPath::Process) => {
                 let Err(BulkError::Memory(failed)) = outcome else { panic!("{outcome:?}") };
                 assert_eq!(failed.call, call);
-                assert_eq!(failed.source.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
+                assert_eq!(failed.error.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
             }
             other => panic!("{other:?} {outcome:?}"),
         }
