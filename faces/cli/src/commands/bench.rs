@@ -80,7 +80,11 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             (Ok(_), Some(run)) => ids.push(run),
             (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
             // The program ended before it printed its run.
-            _ if check_interrupt(&interrupted).is_err() => break,
+            _ if check_interrupt(&interrupted).is_err() && printed.is_empty() => break,
+            (Err(why), _) if check_interrupt(&interrupted).is_err() => bail!(
+                "bench target {} was interrupted, and its output cannot be imported: {why}",
+                args.bench
+            ),
             (imported, _) if status.success() => bail!(
                 "bench target {} printed no run{}; its main must be \
                  handover_harness::bench_main(&[ALL])",
