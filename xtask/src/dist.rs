@@ -147,9 +147,26 @@ fn build_static_binary(workspace: &Workspace) -> Result<PathBuf> {
     // flags of .cargo/config.toml.
     CommandLine::new("cargo build -p handover --profile dist --config")
         .args(["build.rustflags=['-Ctarget-feature=+crt-static']", "--target", &target])
+        // Cargo takes flags from one source; these variables come before the configuration.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS")
         .current_dir(&workspace.root)
         .run()?;
-    Ok(workspace.target.join(target).join("dist/handover"))
+    let binary = workspace.target.join(target).join("dist/handover");
+    ensure_static(&binary)?;
+    Ok(binary)
+}
+
+/// Returns an error if an ELF file names an interpreter, the loader of its shared libraries.
+fn ensure_static(file: &Path) -> Result<()> {
+    let segments = CommandLine::new("readelf --segments --wide").args([file]).capture_stdout()?;
+    ensure!(
+        !segments.contains("INTERP"),
+        "{} is not static: another `rustflags` setting hides that of this build; remove `target.*.rustflags` from \
+         cargo's configuration, and the variables CARGO_TARGET_*_RUSTFLAGS",
+        file.display()
+    );
+    Ok(())
 }
 
 /// Creates the files of the part `handover` below `root`: the binary, files that it prints, and
@@ -307,6 +324,13 @@ mod tests {
     fn command_without_output_is_an_error() -> Result<()> {
         let folder = tempfile::tempdir()?;
         assert!(write_printed_files(Path::new("/bin/true"), folder.path()).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn dynamic_program_is_rejected_as_static_binary() -> Result<()> {
+        let error = ensure_static(&std::env::current_exe()?).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("rustflags")));
         Ok(())
     }
 
