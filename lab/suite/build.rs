@@ -9,7 +9,7 @@
 //!
 //! With the feature `peers`, queues and event loops of C++ and C libraries are compiled, too, from one
 //! C++ file, if there is a C++ compiler; each library whose headers it finds sets a flag,
-//! `handover_NAME`. Without them the crate builds, and says so when it is run.
+//! `handover_NAME`. Without them the crate builds, and says so when it is run. `HANDOVER_C_PEERS=0` leaves them out.
 
 use std::env;
 use std::ffi::OsString;
@@ -76,7 +76,9 @@ fn compile_peers(out: &Path) {
     for name in PEERS {
         println!("cargo::rustc-check-cfg=cfg(handover_{name})");
     }
-    if env::var_os("CARGO_FEATURE_PEERS").is_none() {
+    println!("cargo::rerun-if-env-changed=HANDOVER_C_PEERS");
+    let is_disabled = env::var_os("HANDOVER_C_PEERS").is_some_and(|value| value == "0");
+    if is_disabled || env::var_os("CARGO_FEATURE_PEERS").is_none() {
         return;
     }
     let mut build = cc::Build::new();

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::capi;
 use crate::run::CommandLine;
-use crate::steps::binary::build_binary;
 use crate::workspace::Workspace;
 
 /// Options of `dist`.
@@ -99,7 +98,7 @@ pub fn build_release(
         Ok(ReleasePart { name, summary, root, elf })
     };
 
-    build_binary(workspace, "dist")?;
+    build_command(workspace).run()?;
     let binary = workspace.binary_path("dist");
     let summary = "Measures what it costs to hand work over on this machine";
     let program = staged("handover", summary, "usr/bin/handover".to_owned())?;
@@ -137,6 +136,14 @@ pub fn build_release(
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
+/// Returns the command that builds the binary of a release. The peers in C and C++ are left out, so that a release does
+/// not depend on the libraries that are installed where it is built, which the list of dependencies lacks.
+fn build_command(workspace: &Workspace) -> CommandLine {
+    CommandLine::new("cargo build -p handover --profile dist")
+        .env("HANDOVER_C_PEERS", "0")
+        .current_dir(&workspace.root)
+}
+
 /// Builds a binary that contains the C library, and returns its path.
 ///
 /// By glibc, not by musl: musl's compiler lacks the kernel's headers, and a user of the binary would measure musl's
@@ -145,11 +152,27 @@ fn build_static_binary(workspace: &Workspace) -> Result<PathBuf> {
     let target = format!("{ARCH}-unknown-linux-gnu");
     // With a target, so that the flag is not used for procedural macros, which are shared objects. It is added to the
     // flags of .cargo/config.toml.
-    CommandLine::new("cargo build -p handover --profile dist --config")
-        .args(["build.rustflags=['-Ctarget-feature=+crt-static']", "--target", &target])
-        .current_dir(&workspace.root)
+    build_command(workspace)
+        .args(["--config", "build.rustflags=['-Ctarget-feature=+crt-static']", "--target", &target])
+        // Cargo takes flags from one source; these variables come before the configuration.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS")
         .run()?;
-    Ok(workspace.target.join(target).join("dist/handover"))
+    let binary = workspace.target.join(target).join("dist/handover");
+    ensure_static(&binary)?;
+    Ok(binary)
+}
+
+/// Returns an error if an ELF file names an interpreter, the loader of its shared libraries.
+fn ensure_static(file: &Path) -> Result<()> {
+    let segments = CommandLine::new("readelf --segments --wide").args([file]).capture_stdout()?;
+    ensure!(
+        !segments.contains("INTERP"),
+        "{} is not static: another `rustflags` setting hides that of this build; remove `target.*.rustflags` from \
+         cargo's configuration, and the variables CARGO_TARGET_*_RUSTFLAGS",
+        file.display()
+    );
+    Ok(())
 }
 
 /// Creates the files of the part `handover` below `root`: the binary, files that it prints, and
@@ -307,6 +330,13 @@ mod tests {
     fn command_without_output_is_an_error() -> Result<()> {
         let folder = tempfile::tempdir()?;
         assert!(write_printed_files(Path::new("/bin/true"), folder.path()).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn dynamic_program_is_rejected_as_static_binary() -> Result<()> {
+        let error = ensure_static(&std::env::current_exe()?).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("rustflags")));
         Ok(())
     }
 

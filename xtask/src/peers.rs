@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::run::CommandLine;
-use crate::steps::binary::build_binary;
+use crate::steps::binary::build_release_binary;
 use crate::steps::prerequisites::install_debian_packages;
 use crate::workspace::Workspace;
 
@@ -125,7 +125,7 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let binary = || match &options.binary {
         Some(binary) => anyhow::Ok(std::path::absolute(binary)?),
         None => {
-            build_binary(&workspace, "release")?;
+            build_release_binary(&workspace)?;
             Ok(workspace.binary_path("release"))
         }
     };

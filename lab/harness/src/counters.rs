@@ -2,6 +2,7 @@
 
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
+use rustix::io::Errno;
 use std::sync::OnceLock;
 
 /// Hardware counters of instructions, cycles and cache misses, read together.
@@ -42,15 +43,26 @@ impl HardwareCounters {
     }
 }
 
-/// Returns `true` if this process may use hardware counters. It tries them once, and remembers the
-/// result.
+/// Returns `true` if this process may use hardware counters.
 pub(crate) fn are_available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
-        let counted = HardwareCounters::try_open().ok().and_then(|group| {
-            std::hint::black_box((0..10_000u64).fold(0, |sum: u64, it| sum ^ it));
-            group.read()
-        });
-        counted.is_some()
+    availability().is_ok()
+}
+
+/// Returns the error of opening the hardware counters. Returns `None` if they can be opened; they may
+/// count nothing nevertheless.
+pub(crate) fn open_error() -> Option<Errno> {
+    availability().err().flatten()
+}
+
+/// Tries the hardware counters once, and remembers the result. The error is that of opening them, or
+/// `None` if they were opened and counted nothing.
+fn availability() -> Result<(), Option<Errno>> {
+    static AVAILABILITY: OnceLock<Result<(), Option<Errno>>> = OnceLock::new();
+    *AVAILABILITY.get_or_init(|| {
+        // The crate replaces one error by its own, E2BIG of an older kernel.
+        let counters = HardwareCounters::try_open()
+            .map_err(|error| Errno::from_io_error(&error).or(Some(Errno::TOOBIG)))?;
+        std::hint::black_box((0..10_000u64).fold(0, |sum: u64, it| sum ^ it));
+        counters.read().map(drop).ok_or(None)
     })
 }

@@ -124,9 +124,7 @@ impl RunState<'_> {
                 SplitMix64::new(self.lab.seed ^ place).shuffle(&mut self.pending);
             }
             while !self.pending.is_empty() {
-                // Relaxed: the flag publishes no other data.
-                self.outcome.interrupted = self.interrupted.load(Ordering::Relaxed);
-                if self.outcome.interrupted || self.has_storage_failed {
+                if self.should_stop() {
                     return;
                 }
                 self.measure_pending();
@@ -221,8 +219,13 @@ impl RunState<'_> {
                 contenders.for_each(|contender| contender.add_steal(self.pass, steal));
             }
         }
+        !self.should_stop()
+    }
+
+    /// Returns `true` if the run was interrupted, or records could not be stored.
+    fn should_stop(&self) -> bool {
         // Relaxed: the flag publishes no other data.
-        !self.has_storage_failed && !self.interrupted.load(Ordering::Relaxed)
+        self.has_storage_failed || self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Reports a fault of a benchmark or of a contender, and adds it to the outcome.
@@ -271,6 +274,9 @@ impl RunState<'_> {
             store_null_difference(&mut self.outcome, id, &self.records[index]);
         }
         self.outcome.records = self.records.into_iter().flatten().collect();
+        // Also if the last visit was interrupted, after which no benchmark is pending. Relaxed: the
+        // flag publishes no other data.
+        self.outcome.interrupted = self.interrupted.load(Ordering::Relaxed);
         self.outcome
     }
 }
@@ -439,6 +445,34 @@ mod tests {
             all.filter(|[a, b]| a != b).collect()
         };
         assert_eq!((groups, contenders), (pairs(IDS.len()), pairs(NAMES.len())));
+    }
+
+    /// Observer that interrupts the run after the first block of the last benchmark.
+    struct LastVisitInterrupter<'a> {
+        group: usize,
+        interrupted: &'a AtomicBool,
+    }
+
+    impl RunObserver for LastVisitInterrupter<'_> {
+        fn begin(&mut self, _: (usize, usize), group: usize) {
+            self.group = group;
+        }
+
+        fn block(&mut self, _: u32, _: u32) {
+            let is_last = self.group == IDS.len() - 1;
+            // Relaxed: the flag publishes no other data.
+            self.interrupted.fetch_or(is_last, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn interrupt_during_the_last_visit_interrupts_the_run() {
+        let _alone = alone();
+        let interrupted = AtomicBool::new(false);
+        let mut observer = LastVisitInterrupter { group: 0, interrupted: &interrupted };
+        let schedule = Schedule { passes: 1, blocks_min: 2, blocks_max: 2, total: None };
+        let outcome = lab(Profile::Smoke).run_by(schedule, &mut observer, &interrupted);
+        assert!(outcome.interrupted && !outcome.records.is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::workspace::Workspace;
 
 /// Builds the release binary and tests it: default benchmarks with smoke values, and fault tests.
 pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
-    build_binary(&context.workspace, "release")?;
+    build_release_binary(&context.workspace)?;
     let folder = context.temporary.join("release");
     std::fs::create_dir(&folder)?;
     let binary = context.workspace.binary_path("release");
@@ -147,10 +147,9 @@ pub fn run_ladder(context: &mut TestContext) -> Result<LadderRun> {
     Ok(ladder)
 }
 
-/// Builds the `handover` binary in a cargo profile.
-pub fn build_binary(workspace: &Workspace, profile: &str) -> Result<()> {
-    let line = format!("cargo build -p handover --profile {profile}");
-    CommandLine::new(&line).current_dir(&workspace.root).run()
+/// Builds the `handover` binary in cargo's profile `release`.
+pub fn build_release_binary(workspace: &Workspace) -> Result<()> {
+    CommandLine::new("cargo build -p handover --release").current_dir(&workspace.root).run()
 }
 
 /// Runs the binary's default benchmarks with smoke values. The store and the report page are

@@ -5,21 +5,27 @@ use crate::app::{PlanOptions, ResultOptions};
 use crate::commands::pool::pool_runs;
 use crate::commands::{run, stored, sweep};
 use crate::exit::{InterruptedBeforeResults, check_interrupt};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use handover_base::topology::Placement;
 use handover_program::{child, console};
 use handover_record::{ArgRange, Document};
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
-use std::io::{BufRead, Read, Write};
+use std::io::{self, BufRead, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Maximum number of bytes read from the output of a benchmark program.
+/// Maximum number of bytes of the output of a benchmark program.
 const OUTPUT_BYTES_MAX: u64 = 1 << 28;
+/// Maximum number of chunks of output, some KiB each, that are read and not yet collected.
+const CHUNKS_MAX: usize = 128;
+/// Maximum time to wait for the end of the output after cargo has ended by itself.
+const LAST_OUTPUT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `handover bench`.
 #[derive(Debug, Args)]
@@ -67,13 +73,18 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let (mut ids, mut ended_badly) = (Vec::new(), None);
     for _ in 0..results.repeat {
-        let (status, printed) = run_and_read(cargo_bench_command(args), &interrupted)?;
+        let (status, printed) =
+            run_and_read(cargo_bench_command(args), &interrupted, OUTPUT_BYTES_MAX)?;
         let run = read_run_id(&mut printed.as_slice());
         match (Store::import_into(&path, &mut printed.as_slice()), run) {
             (Ok(_), Some(run)) => ids.push(run),
             (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
             // The program ended before it printed its run.
-            _ if check_interrupt(&interrupted).is_err() => break,
+            _ if check_interrupt(&interrupted).is_err() && printed.is_empty() => break,
+            (Err(why), _) if check_interrupt(&interrupted).is_err() => bail!(
+                "bench target {} was interrupted, and its output cannot be imported: {why}",
+                args.bench
+            ),
             (imported, _) if status.success() => bail!(
                 "bench target {} printed no run{}; its main must be \
                  handover_harness::bench_main(&[ALL])",
@@ -118,24 +129,62 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Runs `cargo bench`, and returns its exit status and the output of the benchmark program. After an
-/// interrupt cargo ends before the program, which prints the completed measurements.
+/// Runs `cargo bench`, and returns its exit status and the output of the benchmark program, at most `bytes_max` bytes.
+///
+/// A signal ends cargo before the program, which then prints the completed measurements: the output is read until all
+/// its writers have closed it, or a second interrupt ends this process. If cargo ends by itself, the program has ended,
+/// too; another process that inherited its standard output is waited for at most [`LAST_OUTPUT_WAIT_MAX`].
 fn run_and_read(
     mut command: Command,
     interrupted: &AtomicBool,
+    bytes_max: u64,
 ) -> anyhow::Result<(ExitStatus, Vec<u8>)> {
     let (output, writer) =
-        std::io::pipe().context("cannot create a pipe for the output of cargo bench")?;
+        io::pipe().context("cannot create a pipe for the output of cargo bench")?;
     command.stdout(writer);
-    let reader = thread::spawn(move || {
-        let mut bytes = Vec::new();
-        output.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).map(|_| bytes)
-    });
-    let status = child::run(&mut command, interrupted)?;
+    let (sender, chunks) = sync_channel(CHUNKS_MAX);
+    // One byte more than allowed shows that the output is too long.
+    let mut output = output.take(bytes_max + 1);
+    let reader = thread::spawn(move || io::copy(&mut output, &mut ChunkSender(sender)));
+    let mut bytes: Vec<u8> = Vec::new();
+    let status = child::run_with(&mut command, interrupted, || {
+        chunks.try_iter().for_each(|chunk| bytes.extend_from_slice(&chunk));
+    })?;
     // The pipe ends when all of its writers are closed, and `command` holds one.
     drop(command);
-    let bytes = reader.join().map_err(|_| anyhow!("the reader of the output panicked"))?;
-    Ok((status, bytes.context("cannot read the output of cargo bench")?))
+    let is_ended_by_signal = status.signal().is_some() || check_interrupt(interrupted).is_err();
+    let until = (!is_ended_by_signal).then(|| Instant::now() + LAST_OUTPUT_WAIT_MAX);
+    let wait_max =
+        || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+    let end = loop {
+        match chunks.recv_timeout(wait_max()) {
+            Ok(chunk) => bytes.extend_from_slice(&chunk),
+            Err(end) => break end,
+        }
+    };
+    if end == RecvTimeoutError::Disconnected {
+        let copied = reader.join().map_err(|_| anyhow!("the reader of the output panicked"))?;
+        copied.context("cannot read the output of cargo bench")?;
+    }
+    ensure!(
+        bytes.len() as u64 <= bytes_max,
+        "cargo bench printed more than {bytes_max} bytes; select fewer benchmarks"
+    );
+    Ok((status, bytes))
+}
+
+/// Writer that sends to a channel the bytes of each write.
+struct ChunkSender(SyncSender<Vec<u8>>);
+
+impl Write for ChunkSender {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Returns the error message for a failed `cargo bench`.
@@ -207,4 +256,44 @@ fn commit() -> String {
     };
     let dirty = git(&["status", "--porcelain"]).is_some_and(|changed| !changed.is_empty());
     if dirty { format!("{commit}+dirty") } else { commit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a shell script as `cargo bench`.
+    fn run_script(script: &str, bytes_max: u64) -> anyhow::Result<(ExitStatus, String)> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stderr(Stdio::null());
+        let (status, bytes) = run_and_read(command, &AtomicBool::new(false), bytes_max)?;
+        Ok((status, String::from_utf8(bytes)?))
+    }
+
+    #[test]
+    fn process_that_inherited_the_output_does_not_prevent_the_end() -> anyhow::Result<()> {
+        let start = Instant::now();
+        let (status, printed) = run_script("sleep 60 & echo $!", OUTPUT_BYTES_MAX)?;
+        assert!(status.success() && start.elapsed() < Duration::from_secs(30));
+        let killed = Command::new("kill").arg(printed.trim()).status()?;
+        assert!(killed.success(), "the process was still running: {printed}");
+        Ok(())
+    }
+
+    #[test]
+    fn output_after_a_signal_ended_cargo_is_read_to_its_end() -> anyhow::Result<()> {
+        let script = "(sleep 2; echo late) & kill -TERM $$; wait";
+        let (status, printed) = run_script(script, OUTPUT_BYTES_MAX)?;
+        assert!(status.signal().is_some(), "{status}");
+        assert_eq!(printed, "late\n");
+        Ok(())
+    }
+
+    #[test]
+    fn output_over_the_limit_is_an_error_that_names_it() -> anyhow::Result<()> {
+        assert_eq!(run_script("printf 12345", 5)?.1, "12345");
+        let error = run_script("printf 123456", 5).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("more than 5 bytes")));
+        Ok(())
+    }
 }

@@ -319,6 +319,11 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     by_cargo("bench").code(1).tells(&["bench target handover", "bench_main"]);
     write_script(&cargo, "#!/bin/sh\nexit 101\n");
     by_cargo("bench").code(1).tells(&["cargo bench --bench handover", "101"]);
+    // Interrupts its parent: with output that is no run, and without output.
+    write_script(&cargo, "#!/bin/sh\necho rubbish\nkill -INT $PPID\nexit 130\n");
+    by_cargo("bench").code(1).tells(&["was interrupted", "line 1: "]);
+    write_script(&cargo, "#!/bin/sh\nkill -INT $PPID\nexit 130\n");
+    by_cargo("bench").code(130).tells(&["no measurement was completed"]);
 }
 
 #[test]

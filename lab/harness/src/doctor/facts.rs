@@ -3,6 +3,7 @@
 use crate::counters;
 use crate::host::{KernelFiles, Turbo};
 use handover_base::topology::{self, Topology};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
@@ -55,6 +56,8 @@ pub(super) struct MachineFacts {
     pub(super) load_1min: Option<f64>,
     /// `true` if this process can read the hardware counters.
     pub(super) has_counters: bool,
+    /// Error of opening the hardware counters; `None` if they can be opened.
+    pub(super) counters_errno: Option<Errno>,
     pub(super) perf_event_paranoid: Option<i64>,
     /// Number of NUMA nodes.
     pub(super) numa_nodes: usize,
@@ -104,6 +107,7 @@ impl MachineFacts {
             pids_max: files.read_number("/sys/fs/cgroup/pids.max"),
             load_1min: files.load_1min(),
             has_counters: counters::are_available(),
+            counters_errno: counters::open_error(),
             perf_event_paranoid: files.read_number("/proc/sys/kernel/perf_event_paranoid"),
             numa_nodes: topology.as_ref().map_or(1, |it| it.nodes_count as usize),
             is_numa_balancing_on: files

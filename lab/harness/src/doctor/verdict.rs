@@ -3,6 +3,7 @@
 use super::facts::{MachineFacts, ResourceLimit};
 use super::measured::CpuMeasurements;
 use handover_record::{Finding, FindingLevel};
+use rustix::io::Errno;
 
 /// Governors that keep the CPU frequency steady. Under the others, it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
@@ -333,22 +334,37 @@ fn counters(facts: &MachineFacts) -> Finding {
     if facts.has_counters {
         return about.fine("instructions, cycles and cache misses are counted");
     }
-    match (facts.perf_event_paranoid, &facts.hypervisor) {
-        (Some(level), _) if level > PERF_EVENT_PARANOID_MAX => about.note(
+    match (facts.counters_errno, facts.perf_event_paranoid) {
+        (Some(Errno::ACCESS), Some(level)) if level > PERF_EVENT_PARANOID_MAX => about.note(
             format!("perf_event_paranoid={level}"),
-            "sudo sysctl kernel.perf_event_paranoid=2",
+            format!("sudo sysctl kernel.perf_event_paranoid={PERF_EVENT_PARANOID_MAX}"),
         ),
-        (_, Some(hypervisor)) => about.note(
-            format!(
-                "no hardware counters: the {hypervisor} host does not provide a PMU to this virtual machine"
+        (Some(Errno::PERM), _) => about.note(
+            "no hardware counters: a seccomp filter, such as that of a container, refuses them",
+            "docker run --security-opt seccomp=unconfined",
+        ),
+        (Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV), _) => match &facts.hypervisor {
+            Some(hypervisor) => about.note(
+                format!(
+                    "no hardware counters: the {hypervisor} host does not provide a PMU to this virtual machine"
+                ),
+                "enable the virtual PMU on the host (QEMU: -cpu host,pmu=on), or use a bare-metal instance",
             ),
-            "enable the virtual PMU on the host (QEMU: -cpu host,pmu=on), or use a bare-metal instance",
+            None => about.note(
+                "no hardware counters: the kernel has no driver of this CPU's PMU",
+                "use a kernel with such a driver",
+            ),
+        },
+        (Some(errno), _) => about.finding(
+            FindingLevel::Note,
+            format!("no hardware counters: perf_event_open: {errno}"),
+            None,
         ),
-        (Some(_), None) => about.note(
-            "no hardware counters: the kernel refuses to open them",
-            "docker run --security-opt seccomp=unconfined, or a kernel with a driver of this CPU's PMU",
+        (None, _) => about.finding(
+            FindingLevel::Note,
+            "no hardware counters: they can be opened, but count nothing",
+            None,
         ),
-        (None, None) => about.unreadable(facts),
     }
 }
 
@@ -543,30 +559,40 @@ mod tests {
     }
 
     #[test]
-    fn missing_hardware_counters_are_reported_with_their_cause() {
-        let judged = |perf_event_paranoid: i64, hypervisor: Option<&str>| {
+    fn missing_hardware_counters_are_reported_with_the_cause_by_errno() {
+        let judged = |counters_errno: Option<Errno>, level: i64, hypervisor: Option<&str>| {
             let facts = MachineFacts {
                 has_counters: false,
-                perf_event_paranoid: Some(perf_event_paranoid),
+                counters_errno,
+                perf_event_paranoid: Some(level),
                 hypervisor: hypervisor.map(str::to_string),
                 ..quiet()
             };
             let findings = find_all(&facts, None);
             let it = found(&findings, "counters");
             assert_eq!(it.level, FindingLevel::Note);
-            (it.found.clone(), it.fix.clone().expect("a remedy"))
+            (it.found.clone(), it.fix.clone().unwrap_or_default())
         };
-        let (found, fix) = judged(2, Some("KVM"));
-        assert_eq!(
-            found,
-            "no hardware counters: the KVM host does not provide a PMU to this virtual machine"
-        );
-        assert!(fix.contains("virtual PMU on the host"), "{fix}");
-        let (found, fix) = judged(3, Some("KVM"));
-        assert_eq!(found, "perf_event_paranoid=3");
-        assert_eq!(fix, "sudo sysctl kernel.perf_event_paranoid=2");
-        let (found, _) = judged(1, None);
-        assert_eq!(found, "no hardware counters: the kernel refuses to open them");
+        // The hypervisor matters only if there is no PMU.
+        for hypervisor in [None, Some("KVM")] {
+            let (found, fix) = judged(Some(Errno::ACCESS), 3, hypervisor);
+            assert_eq!(found, "perf_event_paranoid=3");
+            assert_eq!(fix, "sudo sysctl kernel.perf_event_paranoid=2");
+            let (found, fix) = judged(Some(Errno::PERM), 3, hypervisor);
+            assert!(found.contains("seccomp") && fix.contains("seccomp=unconfined"), "{found}");
+            // Refused by a security module.
+            let (found, fix) = judged(Some(Errno::ACCESS), 2, hypervisor);
+            assert!(found.contains("perf_event_open: ") && fix.is_empty(), "{found}");
+            let (found, fix) = judged(None, 3, hypervisor);
+            assert!(found.contains("count nothing") && fix.is_empty(), "{found}");
+        }
+        for errno in [Errno::NOENT, Errno::OPNOTSUPP, Errno::NODEV] {
+            let (found, fix) = judged(Some(errno), 3, Some("KVM"));
+            assert!(found.contains("the KVM host does not provide a PMU"), "{found}");
+            assert!(fix.contains("virtual PMU on the host"), "{fix}");
+            let (found, _) = judged(Some(errno), 3, None);
+            assert_eq!(found, "no hardware counters: the kernel has no driver of this CPU's PMU");
+        }
     }
 
     #[test]

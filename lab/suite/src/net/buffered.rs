@@ -184,12 +184,13 @@ impl TlsLoadServer for TokioTls {
             }
             let mut secured = Vec::new();
             for handshake in handshakes {
-                secured.push(handshake.await.map_err(Fault::from_error)??);
+                let stream = handshake.await.map_err(Fault::from_error)??;
+                secured.push((stream, new_buffer(load)));
             }
             let usage_after_setup = usage::thread_usage();
             let tasks: Vec<_> = secured
                 .into_iter()
-                .map(|stream| tokio::spawn(echo_until_closed(stream, new_buffer(load))))
+                .map(|(stream, buffer)| tokio::spawn(echo_until_closed(stream, buffer)))
                 .collect();
             for task in tasks {
                 task.await.map_err(Fault::from_error)??;
