@@ -72,6 +72,8 @@ pub(crate) struct WaitState {
     stats: Stats,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
+    /// `true` if the thread of the first wait without a known sender may run on one CPU only; `None` before it.
+    is_bound_to_one_cpu: Option<bool>,
 }
 
 /// Time at which a receiver's sleep began, in ns on CLOCK_MONOTONIC.
@@ -94,7 +96,7 @@ impl WaitState {
     /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
         let spin_policy = SpinPolicy::new(config, poll_ps());
-        Self { spin_policy, stats: Stats::default(), sender_cpu: None }
+        Self { spin_policy, stats: Stats::default(), sender_cpu: None, is_bound_to_one_cpu: None }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -253,12 +255,12 @@ impl WaitState {
 
     /// Returns `true` if the last sender ran on this thread's CPU. If its CPU is unknown, returns
     /// `true` if this thread may run on one CPU only.
-    fn shares_cpu(&self) -> bool {
+    fn shares_cpu(&mut self) -> bool {
         match (self.sender_cpu, current_cpu()) {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
             // No sender is known yet: if this thread may run on one CPU only, the whole process
             // probably may (taskset, a container).
-            _ => affinity::is_bound_to_one_cpu(),
+            _ => *self.is_bound_to_one_cpu.get_or_insert_with(affinity::is_bound_to_one_cpu),
         }
     }
 }
