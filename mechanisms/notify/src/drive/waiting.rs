@@ -228,7 +228,8 @@ impl WaitState {
     /// Plans this wait's spin: returns its maximum number of polls, which fit into `left`. Returns
     /// 0 if the wait should not spin.
     fn plan_spin(&mut self, left: Option<Duration>) -> u32 {
-        match self.spin_policy.plan_wait(self.shares_cpu()) {
+        let shares_cpu = self.shares_cpu();
+        match self.spin_policy.plan_wait(shares_cpu) {
             WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
             WaitPlan::ParkQuiet => 0,
             WaitPlan::ParkSharedCpu => {
