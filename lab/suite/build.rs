@@ -148,7 +148,7 @@ fn openssl_archives<'a>(
         .iter()
         .map(|&name| Some((name, archive_folder(build, name)?)))
         .collect::<Option<_>>()?;
-    let mut link = build.try_get_compiler().ok()?.to_command();
+    let mut link = dynamic_linker(build);
     link.args(["-shared", "-Wl,--no-undefined,--undefined=SSL_CTX_new", "-o"]);
     link.arg(out.join("openssl-archives.so"));
     link.args(archives.iter().map(|(name, folder)| folder.join(format!("lib{name}.a"))));
@@ -192,16 +192,25 @@ fn compile_object(
 /// Links a shared object without the C library; returns its path.
 fn link_shared_object(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
     let path = out.join(name);
-    let mut link: Command = cc::Build::new().get_compiler().to_command();
+    let mut link = dynamic_linker(&cc::Build::new());
     link.args(["-shared", "-nostdlib", "-fno-lto", "-fno-sanitize=all", "-Wl,--no-undefined"]);
     link.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&path).args(objects).args(needed);
     run_compiler(link, name);
     path
 }
 
+/// Returns the C compiler as a command that links shared objects, and programs into which a library is preloaded: not
+/// with `-static`, which it has if the crate's program is static.
+fn dynamic_linker(build: &cc::Build) -> Command {
+    let compiler = build.get_compiler().to_command();
+    let mut linker = Command::new(compiler.get_program());
+    linker.args(compiler.get_args().filter(|argument| *argument != "-static"));
+    linker
+}
+
 /// Compiles and links the program `name` from `c/program.c`.
 fn build_program(out: &Path, name: &str, flags: &[&str]) {
-    let mut link: Command = cc::Build::new().get_compiler().to_command();
+    let mut link = dynamic_linker(&cc::Build::new());
     link.args(["-O3", "-g0", "-fno-lto", "-fno-sanitize=all", "-falign-functions=64"]);
     link.args(flags).arg("c/program.c").arg("-o").arg(out.join(name));
     run_compiler(link, name);

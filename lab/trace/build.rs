@@ -104,7 +104,10 @@ fn main() {
 /// Compiles the C recording library to the file `library`. `include_folder` contains the generated
 /// header.
 fn compile_c_library(include_folder: &Path, library: &Path) {
-    let mut compile: Command = cc::Build::new().get_compiler().to_command();
+    let compiler = cc::Build::new().get_compiler().to_command();
+    let mut compile = Command::new(compiler.get_program());
+    // The library is not static, even if the crate's program is.
+    compile.args(compiler.get_args().filter(|argument| *argument != "-static"));
     // These flags override CFLAGS: the library must not trace itself, and may use only registers
     // that entry.S saves.
     compile.args(["-O2", "-g0", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden"]);
