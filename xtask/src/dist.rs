@@ -136,8 +136,8 @@ pub fn build_release(
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Returns the command that builds the binary of a release. The peers in C and C++ are left out, so that a release does
-/// not depend on the libraries that are installed where it is built, which the list of dependencies lacks.
+/// Returns the command that builds the binary of a release. The peers in C and C++ are left out: the binary would
+/// otherwise contain whatever libraries the build machine has, and the list of dependencies has crates only.
 fn build_command(workspace: &Workspace) -> CommandLine {
     CommandLine::new("cargo build -p handover --profile dist")
         .env("HANDOVER_C_PEERS", "0")

@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn build_without_classic_programs_names_the_missing_feature() {
-        let error = classic_programs("links").err().map(|error| error.to_string());
-        let refused = "links: this build of handover has no classic programs; build it with the feature classic";
+        let error = classic_programs("--classics").err().map(|error| error.to_string());
+        let refused = "--classics: this build of handover has no classic programs; build it with the feature classic";
         assert_eq!(error.as_deref(), (!cfg!(feature = "classic")).then_some(refused));
     }
 }

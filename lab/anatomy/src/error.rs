@@ -19,20 +19,20 @@ pub enum AnatomyError {
     #[error(transparent)]
     Switch(#[from] SwitchError),
     /// A trace could not be read.
-    #[error("cannot read the trace {path}: {source}", path = path.display())]
+    #[error("cannot read the trace {path}: {error}", path = path.display())]
     Read {
         /// Path of the trace.
         path: PathBuf,
         /// Cause of the failure.
-        source: handover_probe::ReadError,
+        error: handover_probe::ReadError,
     },
     /// A file or a folder could not be created, written or removed.
-    #[error("cannot create, write or remove {path}: {source}", path = path.display())]
+    #[error("cannot create, write or remove {path}: {error}", path = path.display())]
     File {
         /// Path of the file or folder.
         path: PathBuf,
         /// Cause of the failure.
-        source: io::Error,
+        error: io::Error,
     },
     /// The participants' processes use different clocks, so their traces have no common time line.
     #[error(
@@ -62,6 +62,6 @@ pub enum AnatomyError {
 impl AnatomyError {
     /// Returns a function that converts an I/O error of the file or folder `path`.
     pub(crate) fn from_io_error_at(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |source| AnatomyError::File { path: path.to_owned(), source }
+        move |error| AnatomyError::File { path: path.to_owned(), error }
     }
 }

@@ -81,6 +81,12 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
             // The program ended before it printed its run.
             _ if check_interrupt(&interrupted).is_err() && printed.is_empty() => break,
+            (Err(why), _) if check_interrupt(&interrupted).is_err() && !ids.is_empty() => {
+                console::print_error(format_args!(
+                    "the output of the interrupted repeat cannot be imported: {why}"
+                ));
+                break;
+            }
             (Err(why), _) if check_interrupt(&interrupted).is_err() => bail!(
                 "bench target {} was interrupted, and its output cannot be imported: {why}",
                 args.bench
@@ -153,6 +159,11 @@ fn run_and_read(
     // The pipe ends when all of its writers are closed, and `command` holds one.
     drop(command);
     let is_ended_by_signal = status.signal().is_some() || check_interrupt(interrupted).is_err();
+    if is_ended_by_signal {
+        console::print_error(format_args!(
+            "waiting for the output of the benchmark program; interrupt again to end"
+        ));
+    }
     let until = (!is_ended_by_signal).then(|| Instant::now() + LAST_OUTPUT_WAIT_MAX);
     let wait_max =
         || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));

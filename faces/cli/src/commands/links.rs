@@ -1,11 +1,10 @@
 //! `handover links DIR`: symbolic links to this binary by the classic programs' names, and by
 //! cargo's name for `handover bench`.
 
-use super::classic_programs;
 use crate::app::LinksArgs;
 use crate::exit::to_usage_error;
 use anyhow::Context;
-use handover_classic::names::{CARGO_SUBCOMMAND, ClassicProgram};
+use handover_classic::names::{CARGO_SUBCOMMAND, CLASSIC_PROGRAMS, ClassicProgram};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -21,7 +20,7 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             path = folder.display()
         )));
     }
-    let paths: Vec<String> = classic_programs("links")?
+    let paths: Vec<String> = CLASSIC_PROGRAMS
         .iter()
         .flat_map(ClassicProgram::link_paths)
         .chain([CARGO_SUBCOMMAND.to_string()])

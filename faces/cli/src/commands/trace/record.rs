@@ -38,7 +38,8 @@ pub struct TraceRecord {
     /// Policy for events that overflow the ring
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
-    /// Bytes of each thread's ring [default: 16 MiB; with `last`, 1 MiB]
+    /// Bytes of each thread's ring, allocated in /dev/shm at the thread's first event [default: 4 MiB; with
+    /// `last`, 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
     /// Maximum time for which a thread waits for space in its full ring
