@@ -20,8 +20,9 @@ impl RunLog {
         RunLog { swept_argument: swept_argument.map(str::to_string), measured_ids: BTreeSet::new() }
     }
 
-    /// Returns the line with the number of benchmarks and the time limit of a run; `None` for a run
-    /// without a limit.
+    /// Returns the line with the number of benchmarks and the time limit of their measurement; `None` for a run without
+    /// a limit. Starting processes, and waiting until the CPUs have their usual speed, come on top: together as long
+    /// again with `--time 300ms` on a busy machine.
     pub fn time_limit_line(lab: &Lab) -> Option<String> {
         let seconds = lab.time_max()?.as_secs_f64();
         let limit = match seconds {
@@ -31,7 +32,8 @@ impl RunLog {
         };
         let count = lab.groups().len();
         Some(format!(
-            "{count} benchmarks, those of the run's resolution (null/*) included, take about {limit} at most"
+            "{count} benchmarks, those of the run's resolution (null/*) included, take about {limit} to measure, besides \
+             starts of processes and waits for busy CPUs"
         ))
     }
 
