@@ -78,7 +78,7 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
 /// lines about packages that were skipped for lack of a tool.
 pub fn build_release(
     workspace: &Workspace,
-    has_static: bool,
+    is_static: bool,
 ) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let folder = workspace.root.join("dist");
     if folder.exists() {
@@ -120,7 +120,7 @@ pub fn build_release(
             }
         }
     }
-    if has_static {
+    if is_static {
         let binary = build_static_binary(workspace)?;
         fs::copy(binary, program.root.join("usr/bin/handover"))?;
         pack_tar(&program, "linux-static", &folder)?;
@@ -146,8 +146,8 @@ fn build_command(workspace: &Workspace) -> CommandLine {
 
 /// Builds a binary that contains the C library, and returns its path.
 ///
-/// By glibc, not by musl: musl's compiler lacks the kernel's headers, and a user of the binary would measure musl's
-/// malloc and memcpy.
+/// The C library is glibc. Musl's compiler lacks the kernel's headers, and a user of a binary with musl would measure
+/// musl's malloc and memcpy.
 fn build_static_binary(workspace: &Workspace) -> Result<PathBuf> {
     let target = format!("{ARCH}-unknown-linux-gnu");
     // With a target, so that the flag is not used for procedural macros, which are shared objects. It is added to the

@@ -24,20 +24,6 @@ pub mod sweep;
 pub mod time;
 pub mod trace;
 
-use crate::exit::to_usage_error;
-use handover_classic::names::{CLASSIC_PROGRAMS, ClassicProgram};
-
-/// Returns the classic programs of this build. If there are none, returns a usage error that names `what`, which
-/// needs them.
-fn classic_programs(what: &str) -> anyhow::Result<&'static [ClassicProgram]> {
-    match CLASSIC_PROGRAMS {
-        [] => Err(to_usage_error(format!(
-            "{what}: this build of handover has no classic programs; build it with the feature classic"
-        ))),
-        programs => Ok(programs),
-    }
-}
-
 /// Aligns the cells of lines in columns. The columns `left` and the last one are flush left, the
 /// others flush right.
 fn align_columns<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
@@ -58,16 +44,4 @@ fn align_columns<const N: usize>(lines: &[[String; N]], left: &[usize]) -> Strin
         text.push('\n');
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn build_without_classic_programs_names_the_missing_feature() {
-        let error = classic_programs("--classics").err().map(|error| error.to_string());
-        let refused = "--classics: this build of handover has no classic programs; build it with the feature classic";
-        assert_eq!(error.as_deref(), (!cfg!(feature = "classic")).then_some(refused));
-    }
 }

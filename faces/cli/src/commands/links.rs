@@ -49,12 +49,8 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let folders: BTreeSet<&str> =
         paths.iter().filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
     let folders = folders.into_iter().collect::<Vec<_>>().join(", ");
-    writeln!(
-        out,
-        "{count} links to {} in {} and its folders {folders}",
-        binary.display(),
-        folder.display()
-    )?;
+    let below = if folders.is_empty() { folders } else { format!(" and its folders {folders}") };
+    writeln!(out, "{count} links to {} in {}{below}", binary.display(), folder.display())?;
     Ok(())
 }
 

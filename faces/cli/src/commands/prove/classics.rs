@@ -6,10 +6,11 @@
 
 use super::ProveArgs;
 use crate::commands::pool::median_if_any;
-use crate::commands::{align_columns, classic_programs, run};
-use crate::exit::{self, check_interrupt};
+use crate::commands::{align_columns, run};
+use crate::exit::{self, check_interrupt, to_usage_error};
 use anyhow::{Context, bail, ensure};
 use handover_base::units::format_ns;
+use handover_classic::names;
 use handover_harness::{Lab, Plan, Profile};
 use handover_program::{child, console, signal_on_parent_exit};
 use handover_record::Record;
@@ -369,10 +370,20 @@ fn format_times(values_ns: &[f64]) -> String {
     }
 }
 
+/// Returns a usage error if this build has no classic programs.
+fn check_classic_programs() -> anyhow::Result<()> {
+    match names::CLASSIC_PROGRAMS {
+        [] => Err(to_usage_error(
+            "--classics: this build of handover has no classic programs; build it with the feature classic",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Compares the classic programs with the suite, and prints a table. Returns an error if a pair
 /// differs without a known reason.
 pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    classic_programs("--classics")?;
+    check_classic_programs()?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<ComparedFigures> = PROGRAMS
@@ -565,7 +576,13 @@ fn format_table(compared: &[ComparedFigures], is_smoke: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use handover_classic::names;
+
+    #[test]
+    fn build_without_classic_programs_names_the_missing_feature() {
+        let error = check_classic_programs().err().map(|error| error.to_string());
+        let refused = "--classics: this build of handover has no classic programs; build it with the feature classic";
+        assert_eq!(error.as_deref(), (!cfg!(feature = "classic")).then_some(refused));
+    }
 
     #[test]
     fn every_pair_names_a_contender_of_the_suite() {
