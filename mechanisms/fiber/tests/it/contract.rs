@@ -294,6 +294,9 @@ fn spawn_fails_without_stack_memory_and_other_fibers_continue() -> TestResult {
             .arg(std::env::current_exe()?)
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env("HANDOVER_FIBER_CHILD", "memory")
+            // The stacks leave less than 1 MiB of address space: glibc must have the memory for
+            // the test's own small allocations before, for all threads.
+            .env("GLIBC_TUNABLES", "glibc.malloc.arena_max=1:glibc.malloc.top_pad=33554432")
             .output()?;
         assert_passed(&output);
         return Ok(());
