@@ -40,7 +40,6 @@ pub struct EnqueueError<T: core::fmt::Debug> {
     /// The refused packet, unchanged.
     pub packet: Packet<T>,
     /// Reason for the refusal.
-    #[source]
     pub reason: Refusal,
 }
 

@@ -12,7 +12,6 @@ pub enum SinkError {
     #[error("cannot send datagrams: {error}")]
     Send {
         /// Error of the operating system.
-        #[source]
         error: io::Error,
     },
 }

@@ -77,7 +77,7 @@ pub enum ConfigError {
     },
     /// [`Config::template`], the template for new flows, is not valid.
     #[error("template for new flows: {0}")]
-    Template(#[from] FlowError),
+    Template(FlowError),
     /// `pacing` was chosen for the flows of a tenant. It may hold packets back, but a tenant chooses its next packet in
     /// advance.
     #[error("pacing cannot schedule the flows within a tenant: use it for the tenants only")]
@@ -106,7 +106,8 @@ impl Config {
         if !(1..=LENGTH_LIMIT_BYTES).contains(&quantum_bytes) {
             return Err(ConfigError::Quantum { quantum_bytes });
         }
-        template.map_or(Ok(()), |spec| Ok(check_spec(&spec, u64::MAX)?))
+        let checked = template.map_or(Ok(()), |spec| check_spec(&spec, u64::MAX));
+        checked.map_err(ConfigError::Template)
     }
 }
 

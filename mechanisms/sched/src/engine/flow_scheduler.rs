@@ -134,8 +134,8 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
         if let Some(spec) = &config.template {
-            check_spec(spec, D::WEIGHT_MAX)?;
-            D::new(config).admit_flow(spec)?;
+            check_spec(spec, D::WEIGHT_MAX).map_err(ConfigError::Template)?;
+            D::new(config).admit_flow(spec).map_err(ConfigError::Template)?;
         }
         Ok(Self { table: FlowTable::new(config), order: D::new(config), template: config.template })
     }

@@ -103,8 +103,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
             return Err(ConfigError::HoldsBack);
         }
         if let Some(spec) = &config.template {
-            check_spec(spec, I::WEIGHT_MAX)?;
-            I::new(config).admit_flow(spec)?;
+            check_spec(spec, I::WEIGHT_MAX).map_err(ConfigError::Template)?;
+            I::new(config).admit_flow(spec).map_err(ConfigError::Template)?;
         }
         Ok(Self {
             config: *config,

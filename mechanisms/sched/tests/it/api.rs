@@ -241,6 +241,7 @@ fn out_of_range_values_are_refused_with_their_range() {
             "cannot queue a packet of flow 2, 1000 bytes: the flow does not exist: add it, or configure a \
              template for new flows"
         );
+        assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
     }
     let mut scheduler =
         FlowScheduler::<u64, Qfq>::new(&Config::default()).expect("create a scheduler");
