@@ -124,7 +124,7 @@ pub enum CloseReason {
     ClosedByPeer,
     /// The peer violated the protocol.
     #[error("the peer was disconnected: {0}")]
-    Protocol(#[from] FrameError),
+    Protocol(FrameError),
     /// A system call on the connection's socket or shared memory failed.
     #[error("the connection failed: {0}")]
     SystemCall(SystemCallError),
@@ -142,7 +142,7 @@ pub enum CloseReason {
     AnswersUnread,
     /// Authentication failed, here or at the peer.
     #[error("authentication failed: {0}")]
-    Authentication(#[from] AuthenticationError),
+    Authentication(AuthenticationError),
     /// TLS failed, for example because a certificate is missing or not trusted.
     #[error("TLS failed: {0}")]
     Tls(Box<str>),
@@ -170,6 +170,12 @@ pub enum AuthenticationError {
         /// Effective user id of the peer process when it connected or listened.
         uid: u32,
     },
+}
+
+impl From<FrameError> for CloseReason {
+    fn from(error: FrameError) -> Self {
+        Self::Protocol(error)
+    }
 }
 
 impl CloseReason {
@@ -402,7 +408,7 @@ pub enum BulkError {
     #[error(transparent)]
     Disconnected(#[from] CloseReason),
     /// The owner of the remote memory refused the transfer. Nothing was transferred.
-    #[error("the owner of the memory refused the transfer: {0}")]
+    #[error(transparent)]
     Refused(#[from] BulkRefusal),
     /// The range extends beyond the end of the local memory. Nothing was transferred.
     #[error(
@@ -486,8 +492,13 @@ mod tests {
     #[test]
     fn cause_of_a_closed_connection_is_in_the_message_only() {
         let failed = failed_call("recv")(io::Error::from(io::ErrorKind::NotFound));
-        let why = CallError::from(CloseReason::SystemCall(failed));
-        assert_eq!(why.to_string(), "the connection failed: recv: entity not found");
-        assert!(why.source().is_none());
+        for (why, message) in [
+            (CloseReason::SystemCall(failed), "the connection failed: recv: entity not found"),
+            (FrameError::Kind(9).into(), "the peer was disconnected: the frame kind 9 is unknown"),
+        ] {
+            let why = CallError::from(why);
+            assert_eq!(why.to_string(), message);
+            assert!(why.source().is_none());
+        }
     }
 }

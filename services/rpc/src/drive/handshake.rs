@@ -256,10 +256,10 @@ impl Handshake {
                         if !is_connector {
                             self.send_opening(security)?;
                         }
-                        Err(match ours {
-                            true => AuthenticationError::NoSecret.into(),
-                            false => AuthenticationError::SecretRequired.into(),
-                        })
+                        Err(CloseReason::Authentication(match ours {
+                            true => AuthenticationError::NoSecret,
+                            false => AuthenticationError::SecretRequired,
+                        }))
                     }
                 }
             }
@@ -280,7 +280,7 @@ impl Handshake {
                 if !is_connector {
                     self.send(&NO_PROOF)?;
                 }
-                Err(AuthenticationError::WrongSecret.into())
+                Err(CloseReason::Authentication(AuthenticationError::WrongSecret))
             }
             // Without a secret, no bytes beyond the hello are asked for.
             (_, None) => Err(FrameError::InvalidValue.into()),

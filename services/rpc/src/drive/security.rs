@@ -123,7 +123,7 @@ pub(crate) fn check_peer_user(
     let (_, uid) = peer_credentials(fd).map_err(CloseReason::from_system_call("getsockopt"))?;
     match is_user_allowed(uid, rustix::process::geteuid().as_raw(), address, uds_peers) {
         true => Ok(()),
-        false => Err(AuthenticationError::User { uid }.into()),
+        false => Err(CloseReason::Authentication(AuthenticationError::User { uid })),
     }
 }
 
