@@ -300,7 +300,7 @@ pub enum ExportError {
     Store(#[from] StoreError),
     /// Writing the output failed. The error's `kind()` tells if the reader closed it.
     #[error("cannot write the export: {0}")]
-    Write(#[from] io::Error),
+    Write(io::Error),
 }
 
 /// Error of an import. The store is unchanged.
@@ -340,7 +340,7 @@ pub enum ImportError {
     NoRun,
     /// The input could not be read.
     #[error("cannot read the import: {0}; nothing was imported")]
-    Read(#[from] io::Error),
+    Read(io::Error),
     /// The store could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),

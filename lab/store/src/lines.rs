@@ -80,7 +80,8 @@ impl<'a> ExportLineReader<'a> {
             let line_and_newline_bytes_max = LINE_BYTES_MAX as u64 + 1;
             (&mut *self.input)
                 .take(line_and_newline_bytes_max)
-                .read_until(b'\n', &mut self.buffer)?;
+                .read_until(b'\n', &mut self.buffer)
+                .map_err(ImportError::Read)?;
             if self.buffer.is_empty() {
                 return Ok(None);
             }

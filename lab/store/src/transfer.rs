@@ -11,7 +11,7 @@ use handover_record::{JSON_SCHEMA_VERSION, Run};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
-use std::io::{self, BufRead, Write};
+use std::io::{BufRead, Write};
 use std::path::Path;
 
 /// Numbers of runs and records that an export wrote.
@@ -64,7 +64,7 @@ impl Store {
             }
             exported.runs += 1;
         }
-        out.flush()?;
+        out.flush().map_err(ExportError::Write)?;
         Ok(exported)
     }
 
@@ -152,15 +152,15 @@ pub fn import_and_reexport(mut bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
     match store.export(&[], &mut exported) {
         Ok(_) => Ok(exported),
         Err(ExportError::Store(error)) => Err(error.into()),
-        Err(ExportError::Write(error)) => Err(error.into()),
+        Err(ExportError::Write(error)) => Err(ImportError::Read(error)),
     }
 }
 
 /// Writes a line of JSON.
-fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_vec(line)?;
+fn write_line(out: &mut dyn Write, line: &impl Serialize) -> Result<(), ExportError> {
+    let mut text = serde_json::to_vec(line).map_err(|error| ExportError::Write(error.into()))?;
     text.push(b'\n');
-    out.write_all(&text)
+    out.write_all(&text).map_err(ExportError::Write)
 }
 
 /// Parsed input of an import, in a temporary file. It is copied to the store once the input has

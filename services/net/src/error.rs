@@ -27,10 +27,10 @@ pub enum NetError {
     },
     /// The queue of commands could not be allocated.
     #[error("cannot allocate the command queue: {0}; lower commands_max")]
-    Commands(#[from] handover_ring::CapacityError),
+    Commands(handover_ring::CapacityError),
     /// The descriptor through which other threads wake this one could not be opened.
     #[error("cannot open the wake-up descriptor: {0}")]
-    Wake(#[from] handover_notify::PairError),
+    Wake(handover_notify::PairError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

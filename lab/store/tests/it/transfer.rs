@@ -298,6 +298,7 @@ fn failed_input_changes_nothing() {
         error.to_string(),
         "cannot read the import: the cable was pulled; nothing was imported"
     );
+    assert!(std::error::Error::source(&error).is_none(), "the message contains the cause");
     assert!(store.runs().expect("rows").is_empty());
 }
 

@@ -63,7 +63,7 @@ pub enum EventualsError {
     Start(#[from] StartError),
     /// A fiber could not be spawned.
     #[error("cannot spawn a fiber: {0}")]
-    Spawn(#[from] SpawnError),
+    Spawn(SpawnError),
 }
 
 /// Runs one loop iteration. Creates an eventual, spawns a fiber that sleeps and then sets the
@@ -172,7 +172,7 @@ pub fn run_eventuals(
         if let Err(spawn_error) = runtime.spawn_detached(goes) {
             // The other fibers wait at the start for ever.
             runtime.abandon();
-            return Err(spawn_error.into());
+            return Err(EventualsError::Spawn(spawn_error));
         }
     }
     let before = usage::process_usage();
@@ -199,7 +199,7 @@ pub fn run_eventuals(
         runtime.shutdown();
     }
     if let Some(spawn_error) = lock(&state.spawn_error).take() {
-        return Err(spawn_error.into());
+        return Err(EventualsError::Spawn(spawn_error));
     }
     let mut late_ns = new_histogram();
     for timed in state.counters.iter().filter_map(|slot| slot.late_ns.as_ref()) {

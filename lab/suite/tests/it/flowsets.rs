@@ -123,8 +123,9 @@ fn invalid_option_is_refused_with_its_name() {
         (&["-flows", "1M", "-qmax", "1Kn"], "-qmax: 1000000000 packets for 1000000 flows"),
     ];
     for (words, message) in cases {
-        let refused = TesterOptions::parse(words).expect_err("bad options").to_string();
-        assert!(refused.contains(message), "{words:?}: {refused}");
+        let refused = TesterOptions::parse(words).expect_err("bad options");
+        assert!(refused.to_string().contains(message), "{words:?}: {refused}");
+        assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
     }
 }
 

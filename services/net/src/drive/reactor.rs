@@ -99,9 +99,10 @@ impl<H: Handler> Reactor<H> {
     /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
     pub fn new(config: Config, codec: H::Codec, handler: H) -> Result<Self, NetError> {
         config.validate()?;
-        let (producer, commands) = mpsc::ring(config.commands_max)?;
+        let (producer, commands) = mpsc::ring(config.commands_max).map_err(NetError::Commands)?;
         // Spinning, if configured, is done on the sockets.
-        let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
+        let (sender, wake) =
+            adaptive_fd::pair(handover_notify::Config::never_spin()).map_err(NetError::Wake)?;
         let poll = Poll::new(config.ready_max)?;
         poll.add(wake.as_fd(), EventSource::Wake)?;
         let now_ns = clock::now_ns();

@@ -88,10 +88,10 @@ pub enum OptionsError {
     },
     /// The algorithm is unknown.
     #[error("-alg: {0}")]
-    Algorithm(#[from] UnknownAlgorithm),
+    Algorithm(UnknownAlgorithm),
     /// The set of flows is not valid.
     #[error("-flowsets: {0}")]
-    Flows(#[from] FlowSetError),
+    Flows(FlowSetError),
     /// The test would queue more packets than a scheduler holds.
     #[error("-qmax: {packets} packets for {flows_count} flows exceed the limit of {PACKETS_LIMIT}")]
     Packets {
@@ -153,8 +153,8 @@ impl TesterOptions {
             match name {
                 "-n" => options.steps_count = parse_count(value, 1 << 50).map_err(refused)?,
                 "-d" => options.debug_level = parse_number(value, u32_max).map_err(refused)? as u32,
-                "-alg" => options.algorithm = value.parse()?,
-                "-flowsets" => flows = Some(value.parse()?),
+                "-alg" => options.algorithm = value.parse().map_err(OptionsError::Algorithm)?,
+                "-flowsets" => flows = Some(value.parse().map_err(OptionsError::Flows)?),
                 "-len" => {
                     let bytes = parse_count(value, LENGTH_LIMIT_BYTES.into()).map_err(refused)?;
                     options.length_bytes = Some(bytes as u32);
@@ -169,7 +169,7 @@ impl TesterOptions {
             Some(flows) => flows,
             None => {
                 let length_bytes = options.length_bytes.unwrap_or(LENGTH_DEFAULT_BYTES);
-                format!("1:{length_bytes}:{flows_count}").parse()?
+                format!("1:{length_bytes}:{flows_count}").parse().map_err(OptionsError::Flows)?
             }
         };
         let flows_count = options.flows.flows_count();
