@@ -61,10 +61,10 @@ pub enum Fault {
     ChangedMessage(#[from] MessageError),
     /// TLS failed on a connection.
     #[error("TLS failed on a connection: {0}")]
-    Tls(#[from] TlsError),
+    Tls(TlsError),
     /// The TLS state of a connection could not be created.
     #[error("TLS failed on a connection: {0}")]
-    TlsSetup(#[from] SetupError),
+    TlsSetup(SetupError),
     /// No echo was received within the time-out.
     #[error("no echo was received within {0:?}")]
     Silent(Duration),

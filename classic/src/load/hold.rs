@@ -83,10 +83,10 @@ pub enum OpenFailure {
     ClosedByServer,
     /// TLS failed on a connection.
     #[error("TLS failed on a connection: {0}")]
-    Tls(#[from] TlsError),
+    Tls(TlsError),
     /// The TLS state of a connection could not be created.
     #[error("TLS failed on a connection: {0}")]
-    TlsSetup(#[from] SetupError),
+    TlsSetup(SetupError),
     /// A system call failed with another error.
     #[error("{0}")]
     Other(Errno),
@@ -172,7 +172,7 @@ impl HandshakeBuffers {
             // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
             // failed, so that the server learns the reason.
             let sent_bytes = socket::send(fd, &self.encrypted)?;
-            opened?;
+            opened.map_err(OpenFailure::Tls)?;
             is_done = secure.is_handshake_complete();
             if sent_bytes < self.encrypted.len() {
                 return Err(OpenFailure::Memory);
@@ -283,7 +283,8 @@ impl HeldConnections {
         let added = self.epoll.add(&fd, index, socket::WATCHED_EVENTS);
         added.map_err(|error| socket::errno(&error))?;
         if let Some(encryption) = &self.encryption {
-            self.tls_states.push(Some(encryption.begin()?));
+            let state = encryption.begin().map_err(OpenFailure::TlsSetup)?;
+            self.tls_states.push(Some(state));
         }
         self.connections.push(HeldConnection::Connecting(fd));
         Ok(())
@@ -406,7 +407,7 @@ fn measure_echo_ns(
     let (mut bytes, mut encrypted) = (Vec::new(), Vec::new());
     client.send(letters, start_ns, 1, usize::MAX, &mut bytes);
     if let Some(secure) = &mut secure {
-        secure.seal_messages(&bytes, &[], &mut encrypted)?;
+        secure.seal_messages(&bytes, &[], &mut encrypted).map_err(Fault::Tls)?;
         bytes = std::mem::take(&mut encrypted);
     }
     if socket::send(fd, &bytes).map_err(Fault::Broken)? < bytes.len() {
@@ -419,7 +420,9 @@ fn measure_echo_ns(
             Ok(count) => match &mut secure {
                 // Session tickets come before the first message, and are not needed here.
                 Some(secure) => {
-                    secure.open_records(&mut read[..count], &mut received, &mut encrypted)?;
+                    let opened =
+                        secure.open_records(&mut read[..count], &mut received, &mut encrypted);
+                    opened.map_err(Fault::Tls)?;
                 }
                 None => received.extend_from_slice(&read[..count]),
             },

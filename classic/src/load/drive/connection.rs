@@ -135,7 +135,7 @@ impl LoadConnection {
             let opened = secure.open_records(&mut read[..count], decrypted, encrypted);
             let is_ready = secure.is_handshake_complete();
             self.send_encrypted(encrypted)?;
-            opened?;
+            opened.map_err(Fault::Tls)?;
             self.is_connected |= is_ready;
         }
         self.incomplete.clear();
@@ -155,7 +155,7 @@ impl LoadConnection {
         encrypted.clear();
         let opened = secure.open_records(&mut [], decrypted, encrypted);
         self.send_encrypted(encrypted)?;
-        opened?;
+        opened.map_err(Fault::Tls)?;
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl LoadConnection {
         let Buffers { chunk, encrypted, .. } = buffers;
         if let Some(secure) = &mut self.secure {
             encrypted.clear();
-            secure.seal_messages(chunk, &[], encrypted)?;
+            secure.seal_messages(chunk, &[], encrypted).map_err(Fault::Tls)?;
             return self.send_or_store(encrypted);
         }
         self.send_or_store(chunk)

@@ -206,7 +206,8 @@ impl Worker {
         let seed = number ^ reconn << 48 ^ u64::from(self.plan.salt) << 56;
         let lengths = Lengths::new(seed, self.plan.letters_min, self.plan.letters_max);
         let client = Client::new(id, lengths, order, self.plan.depth);
-        let secure = self.shared.encryption.as_ref().map(|it| it.begin()).transpose()?;
+        let secure = self.shared.encryption.as_ref().map(|it| it.begin()).transpose();
+        let secure = secure.map_err(Fault::TlsSetup)?;
         Ok(LoadConnection::new(fd, client, secure, self.now_ns()))
     }
 
