@@ -19,12 +19,12 @@ pub enum AnatomyError {
     #[error(transparent)]
     Switch(#[from] SwitchError),
     /// A trace could not be read.
-    #[error("cannot read the trace {path}: {error}", path = path.display())]
+    #[error("{}", path.display())]
     Read {
         /// Path of the trace.
         path: PathBuf,
         /// Cause of the failure.
-        error: handover_probe::ReadError,
+        source: handover_probe::ReadError,
     },
     /// A file or a folder could not be created, written or removed.
     #[error("cannot create, write or remove {path}: {error}", path = path.display())]

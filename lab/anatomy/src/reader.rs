@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Opens a recorded trace.
 pub(crate) fn open_trace(path: &Path) -> Result<Trace, AnatomyError> {
-    Trace::open(path).map_err(|error| AnatomyError::Read { path: path.to_owned(), error })
+    Trace::open(path).map_err(|source| AnatomyError::Read { path: path.to_owned(), source })
 }
 
 /// Translator of trace events to events with a meaning within hand-offs.
