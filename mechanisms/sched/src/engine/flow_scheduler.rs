@@ -2,7 +2,7 @@
 
 use super::config::{Config, ConfigError, check_spec};
 use super::scheduler::make_flows;
-use super::table::{FlowStates, FlowTable, PushResult};
+use super::table::{FlowStates, FlowTable, NO_FLOW, PushResult};
 use super::{EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals};
 use std::fmt::Debug;
 
@@ -13,7 +13,8 @@ use std::fmt::Debug;
 /// any number of times, `choose_flow` returns it and `record_served` follows at once. The last
 /// `record_served` has no next packet, and then `activate_flow` may follow again. In place of
 /// `record_served`, `deactivate_flow` says that all of its packets were dropped. `set_weight` may
-/// come at any time, and `release_flow` while it has no packets.
+/// come at any time, and `release_flow` while it has no packets. `record_lone_packet` may take the
+/// place of all calls for a packet ([`Discipline::CAN_SKIP_LONE_PACKETS`]).
 pub trait Discipline: Sized {
     /// State that the algorithm keeps for each flow; it is stored in the flow's cache line.
     type State: Copy + Debug;
@@ -27,6 +28,11 @@ pub trait Discipline: Sized {
 
     /// `true` if `choose_flow` may return `None` while flows have packets.
     const CAN_HOLD_BACK: bool = false;
+
+    /// `true` if `record_lone_packet` may take the place of all calls for a packet that was queued
+    /// and sent while no other packet was queued. `activate_flow` must not use the time then: it may
+    /// be called later, when another flow gets a packet.
+    const CAN_SKIP_LONE_PACKETS: bool = false;
 
     /// Creates the algorithm's state, without flows, from a valid configuration.
     fn new(config: &Config) -> Self;
@@ -99,6 +105,10 @@ pub trait Discipline: Sized {
     /// Records that the last queued packet has left or was dropped.
     fn record_idle(&mut self) {}
 
+    /// Records that a packet of `bytes` bytes was queued and sent while no other packet was queued.
+    /// Called only if [`Discipline::CAN_SKIP_LONE_PACKETS`] is `true`.
+    fn record_lone_packet(&mut self, _bytes: u32) {}
+
     /// Returns the earliest time at which `choose_flow` returns a flow; called only while a flow has
     /// packets. 0 for algorithms that never hold packets back.
     fn ready_ns(&self) -> u64 {
@@ -124,6 +134,8 @@ pub struct FlowScheduler<T: Copy + Debug, D: Discipline> {
     /// Algorithm that orders the flows.
     order: D,
     template: Option<FlowSpec>,
+    /// Only flow with packets, if `order` does not know of them yet; otherwise [`NO_FLOW`].
+    deferred_flow: u32,
 }
 
 impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
@@ -137,7 +149,31 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
             check_spec(spec, D::WEIGHT_MAX).map_err(ConfigError::Template)?;
             D::new(config).admit_flow(spec).map_err(ConfigError::Template)?;
         }
-        Ok(Self { table: FlowTable::new(config), order: D::new(config), template: config.template })
+        Ok(Self {
+            table: FlowTable::new(config),
+            order: D::new(config),
+            template: config.template,
+            deferred_flow: NO_FLOW,
+        })
+    }
+
+    /// Activates the flow whose activation was deferred, if any. Must be called before any other
+    /// method of `order`.
+    #[inline(always)]
+    fn end_deferral(&mut self) {
+        if D::CAN_SKIP_LONE_PACKETS && self.deferred_flow != NO_FLOW {
+            self.activate_deferred();
+        }
+    }
+
+    /// Activates the flow whose activation was deferred.
+    #[inline(never)]
+    fn activate_deferred(&mut self) {
+        let id = std::mem::replace(&mut self.deferred_flow, NO_FLOW);
+        if let Some(bytes) = self.table.oldest_bytes(id) {
+            // Algorithms that skip lone packets do not use the time.
+            self.order.activate_flow(&mut self.table, id, bytes, 0);
+        }
     }
 
     /// Handles a packet that [`FlowTable::push`] did not queue. Creates its flow, drops the flow's
@@ -158,6 +194,7 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
                 }
             }
             PushResult::FlowFull { drops_head: true } => {
+                self.end_deferral();
                 return self.table.replace_oldest(&mut self.order, &packet);
             }
             refused => refused.refusal(packet.length_bytes),
@@ -170,6 +207,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
         self.table.check_space()?;
         check_spec(&spec, D::WEIGHT_MAX)?;
+        self.end_deferral();
         let state = self.order.admit_flow(&spec)?;
         Ok(self.table.add(&spec, state))
     }
@@ -180,6 +218,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
 
     fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
         self.table.spec(flow, 1)?;
+        self.end_deferral();
         if self.table.oldest_bytes(flow).is_some() {
             self.order.deactivate_flow(&mut self.table, flow);
         }
@@ -194,6 +233,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
     fn set_weight(&mut self, now_ns: u64, flow: u32, weight: u64) -> Result<(), FlowError> {
         let spec = self.table.spec(flow, weight)?;
         check_spec(&spec, D::WEIGHT_MAX)?;
+        self.end_deferral();
         let oldest_bytes = self.table.oldest_bytes(flow);
         self.order.set_weight(&mut self.table, flow, &spec, oldest_bytes, now_ns)
     }
@@ -203,6 +243,11 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
         match self.table.push(&packet) {
             PushResult::Behind => Ok(EnqueueOutcome::Queued),
             PushResult::First => {
+                if D::CAN_SKIP_LONE_PACKETS && self.table.len() == 1 {
+                    self.deferred_flow = packet.flow;
+                    return Ok(EnqueueOutcome::Queued);
+                }
+                self.end_deferral();
                 self.order.activate_flow(&mut self.table, packet.flow, packet.length_bytes, now_ns);
                 Ok(EnqueueOutcome::Queued)
             }
@@ -212,6 +257,16 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
 
     #[inline(always)]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
+        if D::CAN_SKIP_LONE_PACKETS && self.deferred_flow != NO_FLOW {
+            if self.table.len() == 1 {
+                let id = std::mem::replace(&mut self.deferred_flow, NO_FLOW);
+                let packet = self.table.pop(id).packet;
+                self.table.totals.dequeued += 1;
+                self.order.record_lone_packet(packet.length_bytes);
+                return Some(packet);
+            }
+            self.activate_deferred();
+        }
         let id = self.order.choose_flow(&mut self.table, now_ns)?;
         let popped = self.table.pop(id);
         self.table.totals.dequeued += 1;

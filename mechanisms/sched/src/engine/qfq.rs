@@ -49,6 +49,8 @@ impl Discipline for Qfq {
     type State = QfqState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
+    // At the end of a busy period all of its times have passed; only the virtual time stays.
+    const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {
         Self { groups: Groups::new() }
@@ -133,5 +135,10 @@ impl Discipline for Qfq {
 
     fn record_idle(&mut self) {
         self.groups.end_busy_period();
+    }
+
+    #[inline(always)]
+    fn record_lone_packet(&mut self, bytes: u32) {
+        self.groups.time.advance(bytes);
     }
 }

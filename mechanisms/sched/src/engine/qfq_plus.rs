@@ -264,6 +264,8 @@ impl Discipline for QfqPlus {
     type State = QfqPlusState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
+    // At the end of a busy period all of its times have passed; only the virtual time stays.
+    const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {
         Self {
@@ -412,5 +414,10 @@ impl Discipline for QfqPlus {
 
     fn record_idle(&mut self) {
         self.groups.end_busy_period();
+    }
+
+    #[inline(always)]
+    fn record_lone_packet(&mut self, bytes: u32) {
+        self.groups.time.advance(bytes);
     }
 }

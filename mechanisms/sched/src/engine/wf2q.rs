@@ -62,6 +62,8 @@ impl Discipline for Wf2qPlus {
     type State = Wf2qState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
+    // At the end of a busy period all of its times have passed; only the virtual time stays.
+    const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {
         Self {
@@ -192,5 +194,10 @@ impl Discipline for Wf2qPlus {
 
     fn record_idle(&mut self) {
         self.time.end_busy_period();
+    }
+
+    #[inline(always)]
+    fn record_lone_packet(&mut self, bytes: u32) {
+        self.time.advance(bytes);
     }
 }
