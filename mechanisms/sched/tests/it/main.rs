@@ -8,4 +8,5 @@ mod contract;
 mod drive;
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 mod drive_lanes;
+mod lone;
 mod oracle;
