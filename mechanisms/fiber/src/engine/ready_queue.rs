@@ -54,14 +54,11 @@ impl ReadyQueue {
     /// Returns `fiber` as the error if no other is as urgent; it is then not in the queue.
     #[inline]
     pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
-        // Fast path: the most urgent level is the fiber's own, and it is not empty. The list is
-        // found by the bitmap, and not by the fiber's level, for which the processor would wait.
+        // Fast path: the most urgent level is the fiber's own. The list is found by the bitmap, and
+        // not by the fiber's level, for which the processor would wait.
         let most_urgent = self.non_empty_levels.trailing_zeros() as usize;
-        if most_urgent == fiber.priority_level()
-            && let Some(next) = self.levels[most_urgent % LEVELS_COUNT].pop_front()
-        {
-            self.levels[most_urgent % LEVELS_COUNT].push_back(fiber);
-            return Ok(next);
+        if most_urgent == fiber.priority_level() {
+            return self.levels[most_urgent % LEVELS_COUNT].rotate(fiber);
         }
         self.push_then_pop_other_level(fiber)
     }

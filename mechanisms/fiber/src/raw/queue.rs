@@ -4,7 +4,7 @@ use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// Intrusive pointer to the next member of a [`List`] or [`Inbox`].
+/// Intrusive pointer to the next member of a [`List`] or [`Inbox`]. Unspecified in the last member of a list.
 #[derive(Debug, Default)]
 pub struct ListLink {
     next: AtomicPtr<ListLink>,
@@ -65,15 +65,12 @@ impl<M: Linked> List<M> {
     #[inline]
     pub fn push_back(&mut self, member: M) {
         let link = member.into_link().as_ptr();
-        // SAFETY: the member was passed in, and owns its link.
-        let next = unsafe { &(*link).next };
-        // Relaxed: a later reader gets the list through an operation that synchronises.
-        next.store(ptr::null_mut(), Ordering::Relaxed);
         if self.head.is_null() {
             self.head = link;
         } else {
             // SAFETY: the list is not empty, so its tail is the link of a member that it owns.
             let last = unsafe { &(*self.tail).next };
+            // Relaxed: a later reader gets the list through an operation that synchronises.
             last.store(link, Ordering::Relaxed);
         }
         self.tail = link;
@@ -96,12 +93,36 @@ impl<M: Linked> List<M> {
     #[inline]
     pub fn pop_front(&mut self) -> Option<M> {
         let link = NonNull::new(self.head)?;
-        // SAFETY: the list owns its members, so their links are valid.
-        let next = unsafe { &link.as_ref().next };
-        self.head = next.load(Ordering::Relaxed);
-        // SAFETY: push_back() or push_front() got this pointer from into_link(), and it was just
+        self.head = if self.head == self.tail {
+            ptr::null_mut()
+        } else {
+            // SAFETY: the list owns its members, so their links are valid.
+            unsafe { &link.as_ref().next }.load(Ordering::Relaxed)
+        };
+        // SAFETY: a method that added the member got this pointer from into_link(), and it was just
         // removed from the list.
         Some(unsafe { M::from_link(link) })
+    }
+
+    /// Appends a member, then removes and returns the first member. Returns `member` as the error if the list is
+    /// empty. If the list has one member, its link is not accessed.
+    #[inline]
+    pub fn rotate(&mut self, member: M) -> Result<M, M> {
+        let Some(first) = NonNull::new(self.head) else { return Err(member) };
+        let link = member.into_link().as_ptr();
+        if self.head == self.tail {
+            self.head = link;
+        } else {
+            // SAFETY: the list owns its members, so their links are valid.
+            self.head = unsafe { &first.as_ref().next }.load(Ordering::Relaxed);
+            // SAFETY: the list is not empty, so its tail is the link of a member that it owns.
+            let last = unsafe { &(*self.tail).next };
+            last.store(link, Ordering::Relaxed); // Relaxed: as in push_back()
+        }
+        self.tail = link;
+        // SAFETY: a method that added the member got this pointer from into_link(), and it was just
+        // removed from the list.
+        Ok(unsafe { M::from_link(first) })
     }
 }
 
@@ -241,6 +262,21 @@ mod tests {
         list.push_back(Member::new(6));
         assert_eq!(drain(&mut list), [5, 6]);
         assert!(list.is_empty());
+    }
+
+    #[test]
+    fn rotation_appends_one_member_and_removes_the_first() {
+        let mut list = List::new();
+        let refused = list.rotate(Member::new(0));
+        assert!(list.is_empty() && refused.is_err_and(|member| member.0.number == 0));
+        for count in 1..4 {
+            for number in 0..count {
+                list.push_back(Member::new(number));
+            }
+            let removed = list.rotate(Member::new(count));
+            assert!(removed.is_ok_and(|member| member.0.number == 0));
+            assert_eq!(drain(&mut list), (1..=count).collect::<Vec<_>>());
+        }
     }
 
     #[test]
