@@ -26,7 +26,8 @@
 //!   while it unwinds stays on its worker ([`FiberControl::is_pinned`]).
 //! - The switch itself keeps no thread-bound data: a worker writes the address of its own context
 //!   into each fiber that it resumes. A fiber switches directly to another fiber only if no worker
-//!   steals, so that both belong to the same worker.
+//!   steals, so that both belong to the same worker. If the other fiber has not started, it copies
+//!   the address from the fiber that has switched to it.
 
 use super::gate::{Gate, PreviousState};
 use super::queue::{Linked, ListLink};
@@ -486,7 +487,7 @@ where
 
 /// Function with which a fiber starts: calls the closure, stores its result and switches to the
 /// worker for the last time.
-extern "C" fn run_fiber<F, T>(_: *const Context, _: *mut (), own: *const Context) -> !
+extern "C" fn run_fiber<F, T>(from: *const Context, _: *mut (), own: *const Context) -> !
 where
     F: FnOnce() -> T + 'static,
     T: 'static,
@@ -495,6 +496,13 @@ where
     // block. The block is valid while its fiber runs.
     let control = unsafe { &*own.cast::<FiberControl>() };
     control.sanitizer_state.enter_fiber();
+    if control.worker.get().is_null() {
+        // SAFETY: resume() sets the worker of each fiber to which a worker switches, so a fiber has
+        // switched to this one. Its context is the first field of its `repr(C)` control block, which
+        // is valid: the fiber was suspended by the switch, and has not ended.
+        let yielding = unsafe { &*from.cast::<FiberControl>() };
+        control.worker.set(yielding.worker.get());
+    }
     // SAFETY: prepare_fiber() has written a closure of this type, and it is read only here, as a
     // fiber starts once.
     let f = unsafe { control.closure.cast::<F>().read() };
@@ -560,13 +568,10 @@ impl PendingYield {
         Self { running, to: control.worker.get() }
     }
 
-    /// Creates the yield that continues with `next`, a fiber of the same worker. `running` is in the
-    /// run queue, from which no other worker takes fibers.
+    /// Creates the yield that continues with `next`, a fiber that has the same worker as long as it
+    /// lives. `running` is in the run queue, from which no other worker takes fibers.
     #[inline]
     pub(crate) fn to_fiber(running: NonNull<FiberControl>, next: Runnable) -> Self {
-        // SAFETY: the fiber runs and calls this function, so its control block is valid.
-        let worker = unsafe { running.as_ref() }.worker.get();
-        next.control().worker.set(worker);
         Self { running, to: next.into_control().as_ptr().cast::<Context>() }
     }
 
