@@ -31,10 +31,10 @@ pub struct Config {
     /// measures (1 to 20 µs), and only while spinning pays. Lower it where CPU time matters more than latency.
     pub spin_max: Duration,
     /// Maximum number of consecutive waits that sleep without spinning. The next wait spins, to
-    /// find out if spinning pays again. Default 64.
+    /// find out if spinning pays again. Default 1024.
     ///
-    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A
-    /// greater value wastes less, a smaller one detects sooner that notifications come sooner.
+    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A sleep that turns out
+    /// so short that spinning would have caught the notification is followed by a spin at once, whatever the value.
     pub quiet_waits_max: u32,
 }
 
@@ -42,7 +42,7 @@ handover_base::setters!(Config { spin_max: Duration, quiet_waits_max: u32 });
 
 impl Default for Config {
     fn default() -> Self {
-        Self { spin_max: Duration::from_micros(50), quiet_waits_max: 64 }
+        Self { spin_max: Duration::from_micros(50), quiet_waits_max: 1024 }
     }
 }
 

@@ -9,7 +9,8 @@
 //!   as well as its own, and would never start to spin again.
 //! - Within this limit, use four times the usual length of successful spins.
 //! - When two spins in a row end in a long sleep, skip spinning for 1, 2, 4 ... waits. When a sleep
-//!   turns out so short that spinning would have caught it, spin again at once.
+//!   turns out so short that spinning would have caught it, spin again at once. If that spin fails too, the short sleep
+//!   was an exception, as after a late wake-up: the number of skipped waits is then doubled as before.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
 //! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last rule.
@@ -193,7 +194,6 @@ impl SpinPolicy {
         if waited_ns <= self.limit_ns {
             // The notification was near: spinning up to the limit would have caught it.
             self.budget_polls = self.limit_polls;
-            self.misses_in_row = 0;
             self.quiet_waits_left = 0;
         } else {
             self.record_missed();
@@ -387,11 +387,11 @@ mod tests {
     }
 
     #[test]
-    fn long_sleeps_reduce_spins_to_one_probe_in_65_waits() {
+    fn long_sleeps_reduce_spins_to_one_probe_in_1025_waits() {
         let mut engine = engine();
-        // Two spins at first, then one each after 1, 2, 4 ... 64 quiet waits.
-        assert_eq!(long_sleeps(&mut engine, 2 + 1 + 2 + 4 + 8 + 16 + 32 + 64 + 7), 9);
-        assert_eq!(long_sleeps(&mut engine, 65 * 10), 10);
+        // Two spins at first, then one each after 1, 2, 4 ... 1024 quiet waits.
+        assert_eq!(long_sleeps(&mut engine, 2 + 2047 + 11), 13);
+        assert_eq!(long_sleeps(&mut engine, 1025 * 10), 10);
     }
 
     #[test]
@@ -427,6 +427,16 @@ mod tests {
         engine.plan_wait(false);
         engine.record_woken(SHORT_NS, None);
         assert!(matches!(engine.plan_wait(false), WaitPlan::Spin { .. }));
+    }
+
+    #[test]
+    fn short_sleep_among_long_ones_causes_one_spin() {
+        let mut engine = engine();
+        long_sleeps(&mut engine, 10_000);
+        engine.quiet_waits_left = 1;
+        engine.plan_wait(false);
+        engine.record_woken(SHORT_NS, None);
+        assert_eq!(long_sleeps(&mut engine, 1025), 1);
     }
 
     #[test]
