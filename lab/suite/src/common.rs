@@ -96,11 +96,13 @@ pub(crate) async fn time_ticks_async(run: impl Future<Output = ()>) -> u64 {
 /// 2.2 µs a request, 2026-11.
 const WARM_UP_SAMPLES: u64 = 4;
 
-/// Times a server in batches; `serve(n)` must serve `n` requests. Each sample includes several
-/// requests of every client, so that no sample shows only a fast client.
+/// Times a server in batches; `serve(n)` must serve `n` requests, a multiple of `clients_count`.
+/// Each sample includes several requests of every client, so that no sample shows only a fast
+/// client.
 #[inline]
 pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
-    let requests_count = 4 * clients_count.max(16) as u64;
+    let clients_count = clients_count.max(1) as u64;
+    let requests_count = clients_count * 64_u64.div_ceil(clients_count).max(4);
     // Clients that have just begun get into a steady state first.
     serve(WARM_UP_SAMPLES * requests_count);
     // Very many clients take longer to start than a round.
