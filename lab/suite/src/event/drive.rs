@@ -20,6 +20,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod shares;
+
+pub use shares::EqualShares;
+
 use handover_event::{
     Address, Config, Context, HandleFn, Handler, HandlerTable, Machine, MachineError, MessageKind,
     PoolArc, Publisher, Topic,
@@ -113,6 +117,14 @@ pub trait ReplyPolicy: Send + 'static {
     /// Called when a hello was received; returns the reaction to it. A server that answers by topic
     /// calls this once for all its subscribers.
     fn received(&mut self, number: u64) -> Reaction;
+
+    /// Called instead of [`received`](Self::received) by a server that answers by address; `from`
+    /// is the index of the client that sent the hello.
+    #[inline(always)]
+    fn received_from(&mut self, from: u64, number: u64) -> Reaction {
+        let _ = from;
+        self.received(number)
+    }
 
     /// Called when a server that answers by topic has received a hello, but not yet the hellos of all
     /// subscribers.
@@ -597,7 +609,7 @@ pub struct HelloServer<P> {
 impl<P: ReplyPolicy> HelloServer<P> {
     #[inline]
     fn handle_hello(&mut self, from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
-        let next = self.policy.received(number);
+        let next = self.policy.received_from(from, number);
         self.answer(next, from, number, cx);
     }
 }

@@ -111,6 +111,41 @@ fn server_answers_all_clients_on_their_own_threads() {
 }
 
 #[test]
+fn equal_shares_stop_with_the_answer_that_completes_the_last_share() {
+    let mut policy = EqualShares::default();
+    for _ in 0..2 {
+        policy.start(2, 3);
+        for from in [0, 0, 2, 0, 0, 1, 2, 2] {
+            assert_eq!(policy.received_from(from, 1), Reaction::Answer);
+        }
+        assert_eq!(policy.received_from(1, 1), Reaction::AnswerAndStop);
+    }
+}
+
+#[test]
+fn server_stops_when_each_client_has_its_share() {
+    let clients = (0..5).map(|_| FirstHelloSender);
+    let mut policy = EqualShares::default();
+    policy.start(100, 5);
+    let (mut server, clients) =
+        new_server_with_clients(policy, clients, Config::default()).expect("machines");
+    let clients: Vec<_> = clients
+        .into_iter()
+        .map(|client| client.spawn(thread::Builder::new()).expect("a thread"))
+        .collect();
+    assert_eq!(server.run().expect("runs"), EndReason::Stopped);
+    let mut answers = 0;
+    for client in clients {
+        client.stop();
+        let (client, _) = client.join();
+        let received = client.stats().handled + client.stats().waiting;
+        assert!(received >= 100, "{received}");
+        answers += received;
+    }
+    assert_eq!(answers, server.stats().handled);
+}
+
+#[test]
 fn every_subscriber_answers_every_post() {
     let subscribers = (0..5).map(|_| FirstHelloSender);
     let (mut announcer, subscribers) =
