@@ -10,6 +10,7 @@ use crate::channels::Std;
 #[cfg(feature = "peers")]
 use crate::channels::{Crossbeam, Flume, Kanal, Tokio, TokioMulti};
 use crate::notify::EventFd;
+use drive::EqualShares;
 use handover_harness::{Bench, benches};
 
 #[cfg(feature = "peers")]
@@ -24,7 +25,7 @@ use pair::{
 };
 #[cfg(feature = "peers")]
 use serve::TokioGroup;
-use serve::{MachineServer, QueueServer, ServerGroup};
+use serve::{AnyClients, MachineServer, QueueServer, ServerGroup};
 use std::sync::Arc;
 #[cfg(feature = "peers")]
 use topic::BroadcastGroup;
@@ -79,13 +80,20 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "flume" Sleep: ThreadStream<Flume>, if feature = "peers";
     many peer "tokio" Sleep: ThreadStream<Tokio>, if feature = "peers";
     many peer "tokio-multi" Sleep: ThreadStream<TokioMulti>, if feature = "peers";
-    many ours "handover" SpinThenSleep: MachineServer;
-    many peer "std" SpinThenSleep: QueueServer<Std>;
-    many peer "crossbeam" SpinThenSleep: QueueServer<Crossbeam>, if feature = "peers";
-    many peer "kanal" SpinThenSleep: QueueServer<Kanal>, if feature = "peers";
-    many peer "flume" Sleep: QueueServer<Flume>, if feature = "peers";
-    many peer "tokio" Sleep: QueueServer<Tokio>, if feature = "peers";
-    many peer "tokio-multi" Sleep: QueueServer<TokioMulti>, if feature = "peers";
+    many ours "handover" SpinThenSleep: MachineServer<AnyClients>;
+    many peer "std" SpinThenSleep: QueueServer<Std, AnyClients>;
+    many peer "crossbeam" SpinThenSleep: QueueServer<Crossbeam, AnyClients>, if feature = "peers";
+    many peer "kanal" SpinThenSleep: QueueServer<Kanal, AnyClients>, if feature = "peers";
+    many peer "flume" Sleep: QueueServer<Flume, AnyClients>, if feature = "peers";
+    many peer "tokio" Sleep: QueueServer<Tokio, AnyClients>, if feature = "peers";
+    many peer "tokio-multi" Sleep: QueueServer<TokioMulti, AnyClients>, if feature = "peers";
+    many ours "handover" SpinThenSleep: MachineServer<EqualShares>;
+    many peer "std" SpinThenSleep: QueueServer<Std, EqualShares>;
+    many peer "crossbeam" SpinThenSleep: QueueServer<Crossbeam, EqualShares>, if feature = "peers";
+    many peer "kanal" SpinThenSleep: QueueServer<Kanal, EqualShares>, if feature = "peers";
+    many peer "flume" Sleep: QueueServer<Flume, EqualShares>, if feature = "peers";
+    many peer "tokio" Sleep: QueueServer<Tokio, EqualShares>, if feature = "peers";
+    many peer "tokio-multi" Sleep: QueueServer<TokioMulti, EqualShares>, if feature = "peers";
     one ours "handover": ServerGroup;
     one peer "tokio": TokioGroup, if feature = "peers";
     one ours "handover": TopicGroup;

@@ -1,7 +1,8 @@
 //! One server with many clients: each on its own thread, or all on one thread.
 
 use super::drive::{
-    HelloServer, PairHandler, Reaction, ReplyPolicy, StartActions, new_server_with_clients,
+    EqualShares, HelloServer, PairHandler, Reaction, ReplyPolicy, StartActions,
+    new_server_with_clients,
 };
 use crate::channels::Queue;
 use crate::common::{ClientsArgs, TakeCell, Tally, check_counts, time_server};
@@ -10,16 +11,6 @@ use handover_event::{Config, Group, GroupMember, Machine, Stopper, ThreadConfig}
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
 use handover_record::Spec;
 use std::time::Duration;
-
-/// Declaration of the benchmark of a server whose clients have threads of their own.
-const SERVE_SPEC: Spec = Spec::new(
-    "event/serve",
-    "request of one of clients_count threads and its answer, as seen by the thread that serves them",
-)
-.floor("floor/served")
-.classic("hello4 -l")
-.hands_over()
-.batched();
 
 /// Counts of the messages of the server and of all clients.
 #[derive(Default)]
@@ -75,14 +66,24 @@ impl ReplyPolicy for ClientPolicy {
     }
 }
 
-/// Policy of the server: answers `left` requests, and stops with the last answer.
+/// Policy of a server whose clients have threads of their own. It answers every request at once, and
+/// stops with the last answer of a batch.
+pub(super) trait BatchPolicy: ReplyPolicy + Default {
+    /// Declaration of the benchmark of a server with this policy.
+    const SPEC: Spec;
+
+    /// Starts a batch of `requests_count` requests, a multiple of `clients_count`.
+    fn start_batch(&mut self, requests_count: u64, clients_count: usize);
+}
+
+/// Policy that ends a batch after `left` requests of any clients.
 #[derive(Default)]
-pub(super) struct ServerPolicy {
+pub(super) struct AnyClients {
     /// Number of requests that are still to be answered.
     left: u64,
 }
 
-impl ReplyPolicy for ServerPolicy {
+impl ReplyPolicy for AnyClients {
     #[inline]
     fn received(&mut self, _: u64) -> Reaction {
         self.left -= 1;
@@ -90,17 +91,49 @@ impl ReplyPolicy for ServerPolicy {
     }
 }
 
+impl BatchPolicy for AnyClients {
+    /// Benchmark of the rate of answers, which does not say how evenly the clients are served; the
+    /// time of `event/serve-each` does.
+    const SPEC: Spec = Spec::new(
+        "event/serve",
+        "request of one of clients_count threads and its answer, as seen by the thread that serves them",
+    )
+    .floor("floor/served")
+    .classic("hello4 -l")
+    .hands_over()
+    .batched();
+
+    #[inline]
+    fn start_batch(&mut self, requests_count: u64, _: usize) {
+        self.left = requests_count;
+    }
+}
+
+impl BatchPolicy for EqualShares {
+    const SPEC: Spec = Spec::new(
+        "event/serve-each",
+        "time until each of clients_count threads has an equal share of n answers, divided by n; more do not count",
+    )
+    .floor("floor/served")
+    .hands_over()
+    .batched();
+
+    fn start_batch(&mut self, requests_count: u64, clients_count: usize) {
+        self.start((requests_count / clients_count as u64) as u32, clients_count as u32);
+    }
+}
+
 /// Workload: a server machine and its client machines, each on its own thread.
-pub(super) struct MachineServer {
-    server: TakeCell<Machine<HelloServer<ServerPolicy>>>,
+pub(super) struct MachineServer<B: BatchPolicy> {
+    server: TakeCell<Machine<HelloServer<B>>>,
     clients: Vec<TakeCell<Machine<PairHandler<ClientPolicy>>>>,
     stoppers: Vec<Stopper>,
     counts: ServeCounts,
 }
 
-impl Handover for MachineServer {
+impl<B: BatchPolicy> Handover for MachineServer<B> {
     type Args = ClientsArgs;
-    const SPEC: Spec = SERVE_SPEC;
+    const SPEC: Spec = B::SPEC;
 
     fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
@@ -108,9 +141,8 @@ impl Handover for MachineServer {
 
     fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let policies = (0..args.clients_count).map(|_| ClientPolicy::default());
-        let (server, clients) =
-            new_server_with_clients(ServerPolicy::default(), policies, Config::default())
-                .map_err(Fault::from_error)?;
+        let (server, clients) = new_server_with_clients(B::default(), policies, Config::default())
+            .map_err(Fault::from_error)?;
         Ok(MachineServer {
             server: TakeCell::new(server),
             stoppers: clients.iter().map(Machine::stopper).collect(),
@@ -132,7 +164,7 @@ impl Handover for MachineServer {
         let mut machine = self.server.take()?;
         let mut fault = None;
         self.counts.time(out, self.clients.len(), |n| {
-            machine.handler_mut().policy.left = n;
+            machine.handler_mut().policy.start_batch(n, self.clients.len());
             if let Err(error) = machine.run() {
                 fault.get_or_insert(Fault::from_error(error));
             }
@@ -161,17 +193,17 @@ type Client<Q> =
 
 /// Compared implementation: a server thread with one queue for all requests. There is one queue for
 /// each client's answers.
-pub(super) struct QueueServer<Q: Queue> {
-    server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
+pub(super) struct QueueServer<Q: Queue, B: BatchPolicy> {
+    server: TakeCell<(Q::Receiver<Request>, Q::Runtime, B)>,
     /// Sender of the answers to each client.
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
     counts: ServeCounts,
 }
 
-impl<Q: Queue> Handover for QueueServer<Q> {
+impl<Q: Queue, B: BatchPolicy> Handover for QueueServer<Q, B> {
     type Args = ClientsArgs;
-    const SPEC: Spec = SERVE_SPEC;
+    const SPEC: Spec = B::SPEC;
 
     fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
@@ -185,7 +217,7 @@ impl<Q: Queue> Handover for QueueServer<Q> {
             answers.push(sender);
             clients.push(TakeCell::new((requests.clone(), receiver, Q::runtime()?)));
         }
-        let server = TakeCell::new((server, Q::runtime()?));
+        let server = TakeCell::new((server, Q::runtime()?, B::default()));
         Ok(QueueServer { server, answers, clients, counts: ServeCounts::default() })
     }
 
@@ -209,14 +241,18 @@ impl<Q: Queue> Handover for QueueServer<Q> {
             self.counts.add_answers(answered, wrong);
             return Ok(());
         }
-        let (mut receiver, runtime) = self.server.take()?;
+        let (mut receiver, runtime, mut policy) = self.server.take()?;
         let mut served = 0;
         self.counts.time(out, self.clients.len(), |n| {
+            policy.start_batch(n, self.clients.len());
             Q::run(&runtime, async {
-                for _ in 0..n {
-                    let Some((client, number)) = Q::receive(&mut receiver).await else { break };
+                while let Some((client, number)) = Q::receive(&mut receiver).await {
+                    let reaction = policy.received_from(client.into(), number);
                     Q::send(&self.answers[client as usize], number).await;
                     served += 1;
+                    if reaction == Reaction::AnswerAndStop {
+                        break;
+                    }
                 }
             });
         });
@@ -244,7 +280,7 @@ const SHARED_THREAD_SPEC: Spec = Spec::new(
 /// Workload: a group of machines on one thread, one of which serves the others.
 pub(super) struct ServerGroup {
     group: Group,
-    server: GroupMember<HelloServer<ServerPolicy>>,
+    server: GroupMember<HelloServer<AnyClients>>,
     clients: Vec<GroupMember<PairHandler<ClientPolicy>>>,
 }
 
@@ -273,7 +309,7 @@ impl Workload for ServerGroup {
         let thread = ThreadConfig::default().machines_max(args.clients_count + 1);
         let config = Config::default().inbox_messages_max(INBOX_MESSAGES);
         let mut group = Group::new(thread).map_err(Fault::from_error)?;
-        let server = HelloServer { clients: Vec::new(), policy: ServerPolicy::default() };
+        let server = HelloServer { clients: Vec::new(), policy: AnyClients::default() };
         let server = group.add(server, config).map_err(Fault::from_error)?;
         let mut clients = Vec::new();
         for index in 0..args.clients_count {
