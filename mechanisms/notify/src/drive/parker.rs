@@ -152,13 +152,14 @@ pub struct Parker {
     polls_missed: u32,
     /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls or more found an answer.
     polls_found: u32,
-    /// Number of answers from other CPUs that polls have found since this thread last yielded.
-    answers_since_yield: u32,
-    /// Time, in ns on CLOCK_MONOTONIC, shortly after this thread last yielded.
-    served_since_ns: u64,
-    /// Maximum time, in ns, for which polls may find answers from other CPUs before this thread
-    /// yields.
-    serving_ns_max: u64,
+    /// `true` if this thread has answered or woken a thread of its own CPU since it last yielded.
+    is_awaited_here: bool,
+    /// Number of waits since this thread last yielded, while it was awaited on its CPU.
+    waits_since_yield: u32,
+    /// Time, in ns on CLOCK_MONOTONIC, of the first check after this thread last yielded.
+    unyielding_since_ns: u64,
+    /// Interval, in ns, after which this thread yields if it is awaited on its CPU.
+    yield_interval_ns: u64,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
@@ -207,15 +208,14 @@ const WAITS_PER_POLL_PROBE: u32 = 16;
 /// Interval, in waits, at which a wait polls [`EAGER_POLLS`] times although yielding pays. This
 /// wait finds out if polling pays again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
-/// Number of answers from other CPUs after which the time is compared with the time of the last
-/// yield.
-const ANSWERS_PER_CHECK: u32 = 32;
-/// Minimum time, in ns, for which polls may find answers from other CPUs before this thread yields
-/// to the threads of its own CPU. They may for longer if the yield before took longer, so that both
-/// sides have the same share. Without the limit, a thread that serves others as fast as they ask
-/// answers the threads of its own CPU only once a time slice. Requests of 10 clients on two CPUs,
-/// 2026-11: 1.7 million answers for a client on the other CPU and 900 for one on the server's.
-const SERVING_NS_MIN: u64 = 32_000;
+/// Number of waits without a yield after which the time is compared with the time of the last yield.
+const WAITS_PER_CHECK: u32 = 32;
+/// Minimum interval, in ns, between yields of a thread that has answered threads of its own CPU,
+/// while other CPUs end all its waits. The interval is longer if the last yield took longer, so
+/// that the thread has half its CPU. Without these yields, the others on its CPU run once a time
+/// slice. Requests of 10 clients on two CPUs, 2026-11: 1.7 million answers to a client on the other
+/// CPU, 900 to one on the server's. With them, the latter receives 27,000 to 39,000.
+const YIELD_INTERVAL_NS_MIN: u64 = 32_000;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
 /// Number of consecutive yields without a result after which the thread counts its context
@@ -247,9 +247,10 @@ impl Parker {
             waits_unprobed: 0,
             polls_missed: 0,
             polls_found: 0,
-            answers_since_yield: 0,
-            served_since_ns: 0,
-            serving_ns_max: SERVING_NS_MIN,
+            is_awaited_here: false,
+            waits_since_yield: 0,
+            unyielding_since_ns: 0,
+            yield_interval_ns: YIELD_INTERVAL_NS_MIN,
             cpu_plus_one: 0,
             expected_answer: AnswerSource::Unknown,
         })
@@ -279,6 +280,7 @@ impl Parker {
     #[inline]
     pub fn expect_answer_from(&mut self, unparker: &Unparker) {
         let expected = if self.is_on_this_cpu(unparker) {
+            self.is_awaited_here = true;
             AnswerSource::ThisCpu
         } else if self.expected_answer < AnswerSource::OtherCpu {
             AnswerSource::OtherCpu
@@ -298,6 +300,7 @@ impl Parker {
     pub fn expect_answers_from<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
         for unparker in unparkers {
             if self.is_on_this_cpu(unparker) {
+                self.is_awaited_here = true;
                 self.expected_answer = AnswerSource::ThisCpu;
                 return;
             }
@@ -335,6 +338,7 @@ impl Parker {
             self.expected_answer = AnswerSource::Unknown;
             // If it took the greater number of polls, other threads still need this CPU when no answer comes.
             self.is_yielding &= polls != EAGER_POLLS;
+            self.share_cpu();
         }
         if polls >= POLLS_BEFORE_YIELD {
             self.record_polls_for_answer(found);
@@ -358,7 +362,6 @@ impl Parker {
     /// Records whether [`POLLS_BEFORE_YIELD`] polls or more have found an answer.
     fn record_polls_for_answer(&mut self, found: bool) {
         if found {
-            self.record_answer_from_other_cpu();
             self.polls_missed = 0;
             self.polls_found = self.polls_found.saturating_add(1);
         } else {
@@ -366,26 +369,37 @@ impl Parker {
         }
     }
 
-    /// Records an answer from another CPU. Yields once if such answers have kept this thread from yielding for too long.
-    fn record_answer_from_other_cpu(&mut self) {
-        self.answers_since_yield = self.answers_since_yield.wrapping_add(1);
-        if self.answers_since_yield.is_multiple_of(ANSWERS_PER_CHECK) {
-            self.yield_after_long_service();
+    /// Records a wait that ended without a yield. Yields once if such waits have kept this CPU's threads waiting for too
+    /// long.
+    #[inline]
+    fn share_cpu(&mut self) {
+        if self.is_awaited_here {
+            self.waits_since_yield = self.waits_since_yield.wrapping_add(1);
+            if self.waits_since_yield.is_multiple_of(WAITS_PER_CHECK) {
+                self.yield_if_due();
+            }
         }
     }
 
     #[cold]
-    fn yield_after_long_service(&mut self) {
-        let asked_ns = now_ns();
-        if self.answers_since_yield == ANSWERS_PER_CHECK {
-            self.served_since_ns = asked_ns;
-        } else if asked_ns - self.served_since_ns > self.serving_ns_max
+    fn yield_if_due(&mut self) {
+        let start_ns = now_ns();
+        if self.waits_since_yield == WAITS_PER_CHECK {
+            self.unyielding_since_ns = start_ns;
+        } else if start_ns - self.unyielding_since_ns >= self.yield_interval_ns
             && self.contention.should_yield()
         {
-            self.contention.yield_now();
-            self.serving_ns_max = (now_ns() - asked_ns).max(SERVING_NS_MIN);
-            self.answers_since_yield = 0;
+            self.yield_once();
+            self.yield_interval_ns = (now_ns() - start_ns).max(YIELD_INTERVAL_NS_MIN);
         }
+    }
+
+    /// Yields once, after which the threads of this CPU have run.
+    #[inline(always)] // see yield_until()
+    fn yield_once(&mut self) {
+        self.is_awaited_here = false;
+        self.waits_since_yield = 0;
+        self.contention.yield_now();
     }
 
     /// Returns the number of polls in a wait without an expected answer, while yielding pays.
@@ -415,6 +429,7 @@ impl Parker {
             && expected != AnswerSource::ThisCpu
             && self.waiting.spin_for(left, poll)
         {
+            self.share_cpu();
             return true;
         }
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
@@ -433,11 +448,10 @@ impl Parker {
         let WaitPlan::Spin { spins_max: yields_max } = self.yield_policy.plan_wait(false) else {
             return false;
         };
-        self.answers_since_yield = 0;
         let mut since_ns = None;
         let mut switches_before = 0;
         for yields in 1..=yields_max {
-            self.contention.yield_now();
+            self.yield_once();
             if poll() {
                 stage::record_yielded(yields);
                 self.yield_policy.record_spun(yields);
@@ -626,6 +640,7 @@ mod tests {
     fn thread_that_serves_other_cpus_yields_at_intervals() {
         let mut parker = yielding();
         let elsewhere = unparker_on(1);
+        parker.expect_answer_from(&unparker_on(0));
         let mut serve_until = |is_reached: fn(&Parker) -> bool| {
             for _ in 0..100_000_000 {
                 parker.expect_answer_from(&elsewhere);
@@ -636,9 +651,9 @@ mod tests {
             }
             panic!("no yield although other CPUs are served all the time");
         };
-        let since_ns = serve_until(|parker| parker.answers_since_yield == ANSWERS_PER_CHECK);
-        let until_ns = serve_until(|parker| parker.answers_since_yield == 0);
-        assert!(until_ns - since_ns >= SERVING_NS_MIN);
+        let since_ns = serve_until(|parker| parker.waits_since_yield == WAITS_PER_CHECK);
+        let until_ns = serve_until(|parker| parker.waits_since_yield == 0);
+        assert!(until_ns - since_ns >= YIELD_INTERVAL_NS_MIN);
     }
 
     #[test]
