@@ -195,6 +195,15 @@ impl LadderRun {
         command.spawn().context("cannot start `handover serve`")
     }
 
+    /// Starts a run of some seconds that adds to the store.
+    pub fn start_run(&self) -> Result<Child> {
+        let mut command = Command::new(&self.binary);
+        command.args(["run", "event/", "lock/", "notify/", "ring/", "--no-peers", "--time=2s"]);
+        command.args(["--no-report", "--db"]);
+        command.arg(self.store_path()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().context("cannot start `handover run`")
+    }
+
     /// Returns the ids of all figures of the stored run.
     pub fn figure_ids(&self) -> Result<BTreeSet<String>> {
         let show = CommandLine::program(&self.binary)

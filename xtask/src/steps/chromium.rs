@@ -84,7 +84,7 @@ pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
     let browser =
         driver::BrowserPage::start(&interactive_options(), &context.temporary.join("driven"))?;
     let mut server = ladder.start_server()?;
-    let checked = check_served_pages(&browser, &mut server);
+    let checked = check_served_pages(&browser, &mut server, &ladder);
     server.kill()?;
     server.wait()?;
     checked?;
@@ -98,9 +98,13 @@ fn interactive_options() -> Vec<&'static str> {
     BROWSER_OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect()
 }
 
-/// Opens the pages of `handover serve`: the list of runs, a comparison, a history, and the report of
-/// the only run.
-fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Result<()> {
+/// Opens the pages of `handover serve`: the list of runs, a comparison, a history, the report of
+/// the only run, and the report of a run that has not ended.
+fn check_served_pages(
+    browser: &driver::BrowserPage,
+    server: &mut Child,
+    ladder: &binary::LadderRun,
+) -> Result<()> {
     let output = server.stdout.take().context("the output of `handover serve` is not piped")?;
     let mut address = String::new();
     BufReader::new(output).read_line(&mut address)?;
@@ -135,14 +139,11 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
     )?;
     browser.open(list)?;
     browser.click("tbody a")?;
-    let until = Instant::now() + BROWSER_MAX;
-    while browser
-        .run("return document.readyState === 'complete' && location.pathname === '/run'")?
-        != Value::Bool(true)
-    {
-        ensure!(Instant::now() < until, "the link has not opened a report after {BROWSER_MAX:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for_script(
+        browser,
+        "the link has opened a report",
+        "return document.readyState === 'complete' && location.pathname === '/run'",
+    )?;
     check_script(
         browser,
         "the link opens the report, whose script and style are applied",
@@ -150,9 +151,49 @@ fn check_served_pages(browser: &driver::BrowserPage, server: &mut Child) -> Resu
              && document.documentElement.classList.contains('with-script')
              && getComputedStyle(document.body).backgroundColor !== 'rgba(0, 0, 0, 0)'",
     )?;
+    let mut run = ladder.start_run()?;
+    let checked = check_unfinished_run(browser, list);
+    run.kill()?;
+    run.wait()?;
+    checked?;
     let console = browser.take_console_messages()?;
     ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
     println!("the served list, comparison and history open, and the list's link opens the report");
+    Ok(())
+}
+
+/// Opens the report of the run that has just begun, and checks that it shows further figures without being opened again.
+/// `list` is the address of the list, to which the run adds its row.
+fn check_unfinished_run(browser: &driver::BrowserPage, list: &str) -> Result<()> {
+    let until = Instant::now() + BROWSER_MAX;
+    while browser.run("return document.querySelectorAll('tbody tr').length")? != json!(2) {
+        ensure!(Instant::now() < until, "the list does not show the new run after {BROWSER_MAX:?}");
+        std::thread::sleep(Duration::from_millis(100));
+        browser.open(list)?;
+    }
+    browser.click("tbody a")?;
+    let rows = "document.querySelectorAll('tr[data-figure]').length";
+    wait_for_script(
+        browser,
+        "the report of the new run is open",
+        &format!("return location.pathname === '/run' && {rows} > 0"),
+    )?;
+    let first = browser.run(&format!("return {rows}"))?;
+    wait_for_script(
+        browser,
+        "the page of the unfinished run shows further figures",
+        &format!("return {rows} > {first}"),
+    )
+}
+
+/// Runs a script in the page until it returns `true`; returns an error if it does not in time. `what` describes the
+/// condition.
+fn wait_for_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Result<()> {
+    let until = Instant::now() + BROWSER_MAX;
+    while browser.run(script)? != Value::Bool(true) {
+        ensure!(Instant::now() < until, "not true after {BROWSER_MAX:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     Ok(())
 }
 
