@@ -382,6 +382,7 @@ impl Group {
         let _guard = self.begin_run();
         loop {
             let round = self.round()?;
+            self.thread.share_cpu(round.handled);
             if let Some(ended) = round.end_reason {
                 return Ok(ended);
             }
@@ -402,6 +403,7 @@ impl Group {
         let _guard = self.begin_run();
         loop {
             let round = self.round()?;
+            self.thread.share_cpu(round.handled);
             if round.handled > 0 || round.end_reason.is_some() {
                 return Ok(round);
             }

@@ -130,6 +130,7 @@ impl<H: Handler> Machine<H> {
             }
             let handled = self.member.handle_messages(&mut self.thread, count_max - since);
             since += handled;
+            self.thread.share_cpu(handled);
             if handled > 0 && since < count_max {
                 continue;
             }
@@ -154,6 +155,7 @@ impl<H: Handler> Machine<H> {
         let _guard = self.begin_run();
         loop {
             let round = self.round()?;
+            self.thread.share_cpu(round.handled);
             if round.handled > 0 || round.end_reason.is_some() {
                 return Ok(round);
             }

@@ -265,6 +265,13 @@ impl ThreadState {
         self.parker.poll_eagerly(&mut || poll() || shared.is_stop_requested())
     }
 
+    /// Yields at intervals to threads of this CPU to which messages were sent; `handled` is the number of messages just
+    /// handled.
+    #[inline]
+    pub(crate) fn share_cpu(&mut self, handled: u32) {
+        self.parker.share_cpu(handled);
+    }
+
     /// Spins, then sleeps until there is work. The sleep ends if a message is queued, another
     /// thread wakes this one, a descriptor is ready, or `deadline_ns` has passed.
     ///

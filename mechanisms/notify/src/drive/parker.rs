@@ -154,11 +154,11 @@ pub struct Parker {
     polls_found: u32,
     /// `true` if this thread has answered or woken a thread of its own CPU since it last yielded.
     is_awaited_here: bool,
-    /// Number of waits since this thread last yielded, while it was awaited on its CPU.
-    waits_since_yield: u32,
-    /// Time, in ns on CLOCK_MONOTONIC, of the first check after this thread last yielded.
-    unyielding_since_ns: u64,
-    /// Interval, in ns, after which this thread yields if it is awaited on its CPU.
+    /// Count of [`share_cpu`](Self::share_cpu) since the time was last compared with that of the last yield.
+    work_unchecked: u32,
+    /// Time, in ns on CLOCK_MONOTONIC, of the first comparison after this thread last yielded.
+    unyielding_since_ns: Option<u64>,
+    /// Interval, in ns, after which [`share_cpu`](Self::share_cpu) yields.
     yield_interval_ns: u64,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
@@ -208,13 +208,11 @@ const WAITS_PER_POLL_PROBE: u32 = 16;
 /// Interval, in waits, at which a wait polls [`EAGER_POLLS`] times although yielding pays. This
 /// wait finds out if polling pays again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
-/// Number of waits without a yield after which the time is compared with the time of the last yield.
-const WAITS_PER_CHECK: u32 = 32;
-/// Minimum interval, in ns, between yields of a thread that has answered threads of its own CPU,
-/// while other CPUs end all its waits. The interval is longer if the last yield took longer, so
-/// that the thread has half its CPU. Without these yields, the others on its CPU run once a time
-/// slice. Requests of 10 clients on two CPUs, 2026-11: 1.7 million answers to a client on the other
-/// CPU, 900 to one on the server's. With them, the latter receives 27,000 to 39,000.
+/// Count of [`Parker::share_cpu`] after which the time is compared with the time of the last yield.
+const WORK_PER_CHECK: u32 = 32;
+/// Minimum interval, in ns, between the yields of [`Parker::share_cpu`]. Requests of 10 clients on
+/// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other CPU,
+/// 900 to one on the server's. With them, the latter receives 27,000 to 39,000.
 const YIELD_INTERVAL_NS_MIN: u64 = 32_000;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
@@ -248,8 +246,8 @@ impl Parker {
             polls_missed: 0,
             polls_found: 0,
             is_awaited_here: false,
-            waits_since_yield: 0,
-            unyielding_since_ns: 0,
+            work_unchecked: 0,
+            unyielding_since_ns: None,
             yield_interval_ns: YIELD_INTERVAL_NS_MIN,
             cpu_plus_one: 0,
             expected_answer: AnswerSource::Unknown,
@@ -338,7 +336,6 @@ impl Parker {
             self.expected_answer = AnswerSource::Unknown;
             // If it took the greater number of polls, other threads still need this CPU when no answer comes.
             self.is_yielding &= polls != EAGER_POLLS;
-            self.share_cpu();
         }
         if polls >= POLLS_BEFORE_YIELD {
             self.record_polls_for_answer(found);
@@ -369,13 +366,19 @@ impl Parker {
         }
     }
 
-    /// Records a wait that ended without a yield. Yields once if such waits have kept this CPU's threads waiting for too
-    /// long.
+    /// Records that this thread has done work for others `count` times. Yields once if it has done so for too long,
+    /// while a receiver that it has woken needs its CPU ([`expect_answer_from`](Self::expect_answer_from)). Call this
+    /// where other CPUs may provide work so fast that no wait yields: the receivers on this CPU would run only once a
+    /// time slice.
+    ///
+    /// # Blocking
+    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the earliest, and if the
+    /// last of these yields took longer, after as long a time, so that this thread has half its CPU.
     #[inline]
-    fn share_cpu(&mut self) {
+    pub fn share_cpu(&mut self, count: u32) {
         if self.is_awaited_here {
-            self.waits_since_yield = self.waits_since_yield.wrapping_add(1);
-            if self.waits_since_yield.is_multiple_of(WAITS_PER_CHECK) {
+            self.work_unchecked = self.work_unchecked.saturating_add(count);
+            if self.work_unchecked >= WORK_PER_CHECK {
                 self.yield_if_due();
             }
         }
@@ -383,12 +386,10 @@ impl Parker {
 
     #[cold]
     fn yield_if_due(&mut self) {
+        self.work_unchecked = 0;
         let start_ns = now_ns();
-        if self.waits_since_yield == WAITS_PER_CHECK {
-            self.unyielding_since_ns = start_ns;
-        } else if start_ns - self.unyielding_since_ns >= self.yield_interval_ns
-            && self.contention.should_yield()
-        {
+        let since_ns = *self.unyielding_since_ns.get_or_insert(start_ns);
+        if start_ns - since_ns >= self.yield_interval_ns && self.contention.should_yield() {
             self.yield_once();
             self.yield_interval_ns = (now_ns() - start_ns).max(YIELD_INTERVAL_NS_MIN);
         }
@@ -398,7 +399,8 @@ impl Parker {
     #[inline(always)] // see yield_until()
     fn yield_once(&mut self) {
         self.is_awaited_here = false;
-        self.waits_since_yield = 0;
+        self.work_unchecked = 0;
+        self.unyielding_since_ns = None;
         self.contention.yield_now();
     }
 
@@ -429,7 +431,6 @@ impl Parker {
             && expected != AnswerSource::ThisCpu
             && self.waiting.spin_for(left, poll)
         {
-            self.share_cpu();
             return true;
         }
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
@@ -637,23 +638,19 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_serves_other_cpus_yields_at_intervals() {
+    fn thread_that_works_for_others_yields_at_intervals_to_a_receiver_on_its_cpu() {
         let mut parker = yielding();
-        let elsewhere = unparker_on(1);
+        parker.share_cpu(u32::MAX);
+        assert_eq!(parker.unyielding_since_ns, None, "nobody on this CPU waits");
         parker.expect_answer_from(&unparker_on(0));
-        let mut serve_until = |is_reached: fn(&Parker) -> bool| {
-            for _ in 0..100_000_000 {
-                parker.expect_answer_from(&elsewhere);
-                assert_eq!(polls(&mut parker, 1), 1);
-                if is_reached(&parker) {
-                    return now_ns();
-                }
-            }
-            panic!("no yield although other CPUs are served all the time");
-        };
-        let since_ns = serve_until(|parker| parker.waits_since_yield == WAITS_PER_CHECK);
-        let until_ns = serve_until(|parker| parker.waits_since_yield == 0);
-        assert!(until_ns - since_ns >= YIELD_INTERVAL_NS_MIN);
+        parker.share_cpu(WORK_PER_CHECK);
+        let since_ns = parker.unyielding_since_ns.expect("the first check");
+        let until = (0..100_000_000).find(|_| {
+            parker.share_cpu(1);
+            !parker.is_awaited_here
+        });
+        assert!(until.is_some(), "no yield although a receiver on this CPU waits");
+        assert!(now_ns() - since_ns >= YIELD_INTERVAL_NS_MIN);
     }
 
     #[test]
