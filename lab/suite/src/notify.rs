@@ -338,9 +338,19 @@ struct SleepingReceiver<W: NotifyLink> {
     receiver: TakeCell<W::Receiver>,
     state: Region<NotifyState>,
     gap_ns: u64,
+    /// Number of notifications at the start of a round that are not measured: a receiver that learns from its waits
+    /// when to spin has then learned it.
+    warm_up_count: u64,
     /// `true` if both participants share a CPU.
     is_crowded: bool,
 }
+
+/// Maximum value of `warm_up_count`. From the 39th wait on, handover's receiver sleeps at once in 32 waits.
+const WARM_UP_COUNT_MAX: u64 = 40;
+/// Minimum value of `warm_up_count`.
+const WARM_UP_COUNT_MIN: u64 = 8;
+/// Maximum duration of the notifications that are not measured, in ns, unless they are so few.
+const WARM_UP_NS_MAX: u64 = 25_000_000;
 
 /// Index of the part with the sender's cost if the receiver slept.
 const SEND_PART: usize = 0;
@@ -393,6 +403,8 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
             receiver: TakeCell::new(receiver),
             state: setup.shared_region()?,
             gap_ns: args.gap_ns.0,
+            warm_up_count: (WARM_UP_NS_MAX / args.gap_ns.0)
+                .clamp(WARM_UP_COUNT_MIN, WARM_UP_COUNT_MAX),
             is_crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
         })
     }
@@ -421,13 +433,17 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         let state = &*self.state;
         let mut turn = 0;
         let mut spun_count = 0u32;
-        while out.is_running() {
+        while turn < self.warm_up_count || out.is_running() {
             wait_gap(self.gap_ns, self.is_crowded);
             let (cost, began) = time_notify(&self.sender);
             turn += 1;
             // Acquire: pairs with the Release in receive().
             while state.waits_count.load(Ordering::Acquire) != turn {
                 std::thread::yield_now();
+            }
+            if turn <= self.warm_up_count {
+                out.restart_round_time();
+                continue;
             }
             // Relaxed: ordered by the Acquire above.
             let spun = state.has_not_slept.load(Ordering::Relaxed) != 0;
@@ -448,33 +464,38 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             std::thread::sleep(Duration::from_micros(100));
             cpu_ns = state.receiver_cpu_ns.load(Ordering::Relaxed);
         }
-        out.record_ticks(CPU_PART, clock::ticks_from_ns(cpu_ns / turn.max(1)));
+        let measured_count = turn.saturating_sub(self.warm_up_count).max(1);
+        out.record_ticks(CPU_PART, clock::ticks_from_ns(cpu_ns / measured_count));
     }
 
     /// Waits for notifications, and publishes the time at which each wait returned. At the end,
-    /// publishes the CPU time.
+    /// publishes the CPU time of the measured ones.
     fn receive(&self) -> Result<(), Fault> {
         let mut receiver = self.receiver.take()?;
-        let set_up_ns = thread_cpu_ns();
-        self.wait_until_over(&mut receiver);
-        let used_ns = thread_cpu_ns() - set_up_ns;
+        let warmed_up_ns = self.wait_until_over(&mut receiver);
+        let used_ns = thread_cpu_ns() - warmed_up_ns;
         self.state.receiver_cpu_ns.store(used_ns.max(1), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Waits for notifications until the round is over; publishes the time at which each wait returned.
-    fn wait_until_over(&self, receiver: &mut W::Receiver) {
+    /// Waits for notifications until the round is over; publishes the time at which each wait returned. Returns the
+    /// CPU time that this thread had used when the measured ones began.
+    fn wait_until_over(&self, receiver: &mut W::Receiver) -> u64 {
         let state = &*self.state;
         let mut turn = 0;
+        let mut warmed_up_ns = 0;
         loop {
             let before = W::spun_count(receiver);
             receiver.wait();
             let now = clock::ticks();
             // Acquire: pairs with the Release in send().
             if state.is_over.load(Ordering::Acquire) != 0 {
-                return;
+                return warmed_up_ns;
             }
             turn += 1;
+            if turn == self.warm_up_count {
+                warmed_up_ns = thread_cpu_ns();
+            }
             // Relaxed: published by the Release below.
             state
                 .has_not_slept
