@@ -273,8 +273,6 @@ impl Samples {
 
     /// Starts the participant's round: reads its resource usage, and sets its deadline.
     pub(crate) fn start(&mut self) {
-        self.usage_began =
-            [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
         self.iterations_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
@@ -286,8 +284,7 @@ impl Samples {
             self.slowed = self.run_calibration_loop();
             self.next_pace_check_ticks = if self.measured { 0 } else { u64::MAX };
         }
-        self.began_ticks = clock::ticks();
-        self.restart_round_time();
+        self.restart_round();
     }
 
     /// Restarts the time of the round. Called after preparations of
@@ -295,6 +292,14 @@ impl Samples {
     /// start of many participants. The round's resource usage still includes them.
     pub fn restart_round_time(&mut self) {
         self.deadline_ticks = clock::ticks() + clock::ticks_from_ns(self.timing.round_ns);
+    }
+
+    /// Restarts the round, its time and its resource usage, after operations that are not measured.
+    pub fn restart_round(&mut self) {
+        self.usage_began =
+            [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
+        self.began_ticks = clock::ticks();
+        self.restart_round_time();
     }
 
     /// Ends the participant's round and returns its measurements.

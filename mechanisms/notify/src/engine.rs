@@ -10,7 +10,8 @@
 //! - Within this limit, use four times the usual length of successful spins.
 //! - When two spins in a row end in a long sleep, skip spinning for 1, 2, 4 ... waits. When a sleep
 //!   turns out so short that spinning would have caught it, spin again at once. If that spin fails too, the short sleep
-//!   was an exception, as after a late wake-up: the number of skipped waits is then doubled as before.
+//!   was an exception, as after a late wake-up: the number of skipped waits is then doubled as before, unless the next
+//!   sleep is short again.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
 //! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last rule.
@@ -122,6 +123,8 @@ pub struct SpinPolicy {
     quiet_waits_left: u32,
     /// `true` if the present wait began with a spin.
     is_spinning: bool,
+    /// `true` if the spin of the last wait failed.
+    has_missed: bool,
 }
 
 impl SpinPolicy {
@@ -141,6 +144,7 @@ impl SpinPolicy {
             misses_in_row: 0,
             quiet_waits_left: 0,
             is_spinning: false,
+            has_missed: false,
         };
         engine.update_limit();
         engine.budget_polls = engine.limit_polls;
@@ -169,6 +173,7 @@ impl SpinPolicy {
     /// Records that the wait completed while spinning, after `spins` polls.
     pub fn record_spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
+        self.has_missed = false;
         // mean += (spins - mean) / 8, on the scaled value.
         let spins = spins.min(self.limit_polls);
         self.mean_polls_scaled =
@@ -195,6 +200,10 @@ impl SpinPolicy {
             // The notification was near: spinning up to the limit would have caught it.
             self.budget_polls = self.limit_polls;
             self.quiet_waits_left = 0;
+            if std::mem::take(&mut self.has_missed) {
+                // Long and short waits take turns: the next wait spins, and the one after it too.
+                self.misses_in_row = 0;
+            }
         } else {
             self.record_missed();
         }
@@ -214,6 +223,7 @@ impl SpinPolicy {
     /// Records that the wait's spin, if it had one, failed. After several failures, the next waits
     /// do not spin.
     fn record_missed(&mut self) {
+        self.has_missed = self.is_spinning;
         if !self.is_spinning {
             return;
         }
@@ -437,6 +447,26 @@ mod tests {
         engine.plan_wait(false);
         engine.record_woken(SHORT_NS, None);
         assert_eq!(long_sleeps(&mut engine, 1025), 1);
+    }
+
+    #[test]
+    fn short_sleeps_after_each_long_one_are_caught_by_spinning() {
+        let mut engine = engine();
+        long_sleeps(&mut engine, 10_000);
+        engine.quiet_waits_left = 0;
+        let mut caught = 0;
+        for _ in 0..100 {
+            engine.plan_wait(false);
+            engine.record_woken(LONG_NS, None);
+            match engine.plan_wait(false) {
+                WaitPlan::Spin { .. } => {
+                    engine.record_spun(200);
+                    caught += 1;
+                }
+                _ => engine.record_woken(SHORT_NS, None),
+            }
+        }
+        assert!(caught > 90, "{caught} of 100 short waits were caught");
     }
 
     #[test]

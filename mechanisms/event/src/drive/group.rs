@@ -383,6 +383,7 @@ impl Group {
         loop {
             let round = self.round()?;
             self.thread.share_cpu(round.handled);
+            self.thread.publish_cpu();
             if let Some(ended) = round.end_reason {
                 return Ok(ended);
             }

@@ -117,7 +117,8 @@ impl<H: Handler> Machine<H> {
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
     ///
     /// # Blocking
-    /// Blocks until the machine is stopped.
+    /// Blocks until the machine is stopped. While it is busy, it yields its CPU now and then if other threads of that CPU
+    /// have been sent messages.
     pub fn run(&mut self) -> Result<EndReason, RunError> {
         let _guard = self.begin_run();
         let count_max = self.member.state.config.messages_per_round_max;
@@ -138,6 +139,7 @@ impl<H: Handler> Machine<H> {
                 continue;
             }
             since = 0;
+            self.thread.publish_cpu();
             if self.handle_timers_and_descriptors()? == 0 && handled == 0 {
                 self.idle()?;
             }
@@ -150,7 +152,8 @@ impl<H: Handler> Machine<H> {
     /// As [`run`](Self::run).
     ///
     /// # Blocking
-    /// Blocks until something was handled or the machine is stopped.
+    /// Blocks until something was handled or the machine is stopped. A round after which it yields its CPU, as
+    /// [`run`](Self::run) does, ends when the thread gets the CPU again.
     pub fn run_once(&mut self) -> Result<RoundResult, RunError> {
         let _guard = self.begin_run();
         loop {

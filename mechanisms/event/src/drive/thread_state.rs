@@ -265,11 +265,19 @@ impl ThreadState {
         self.parker.poll_eagerly(&mut || poll() || shared.is_stop_requested())
     }
 
-    /// Yields at intervals to threads of this CPU to which messages were sent; `handled` is the number of messages just
-    /// handled.
+    /// Yields at intervals to threads of this CPU to which messages were sent, unless the run is to end. `handled` is the
+    /// number of messages just handled.
     #[inline]
     pub(crate) fn share_cpu(&mut self, handled: u32) {
-        self.parker.share_cpu(handled);
+        if !self.is_ending {
+            self.parker.share_cpu(handled);
+        }
+    }
+
+    /// Publishes the CPU that this thread runs on, for senders that wait for its answers.
+    #[inline]
+    pub(crate) fn publish_cpu(&mut self) {
+        self.parker.publish_cpu(self.shared.unparker());
     }
 
     /// Spins, then sleeps until there is work. The sleep ends if a message is queued, another

@@ -12,13 +12,16 @@ use handover_event::{
 };
 use std::time::Duration;
 
-/// Returns the number of allocations in a call of `work`, after two calls for warm-up.
+/// Returns the least number of allocations in a call of `work`, of ten calls after one for warm-up: buffers grow until a
+/// call needs no more, and how many timers share a slot of the wheel depends on the time.
 fn allocations(mut work: impl FnMut()) -> usize {
     work();
-    work();
-    let before = raw::allocations_count();
-    work();
-    raw::allocations_count() - before
+    let calls = (0..10).map(|_| {
+        let before = raw::allocations_count();
+        work();
+        raw::allocations_count() - before
+    });
+    calls.min().expect("ten calls")
 }
 
 #[test]

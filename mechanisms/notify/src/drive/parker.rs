@@ -212,8 +212,13 @@ const WAITS_PER_SPIN_PROBE: u32 = 64;
 const WORK_PER_CHECK: u32 = 32;
 /// Minimum interval, in ns, between the yields of [`Parker::share_cpu`]. Requests of 10 clients on
 /// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other CPU,
-/// 900 to one on the server's. With them, the latter receives 27,000 to 39,000.
+/// 900 to one on the server's. With them, the latter receives 20,000 to 39,000.
 const YIELD_INTERVAL_NS_MIN: u64 = 32_000;
+/// Duration of a yield, in ns, from which on it is long. With 1000 threads that answer, a yield takes
+/// 0.5 to 2 ms; beside a process that computes, a time slice of 3 to 8 ms.
+const LONG_YIELD_NS: u64 = 2_000_000;
+/// Ratio of the interval after a long yield to the yield's duration.
+const LONG_YIELD_FACTOR: u64 = 16;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
 /// Number of consecutive yields without a result after which the thread counts its context
@@ -256,7 +261,7 @@ impl Parker {
 
     /// Publishes on `unparker` the CPU that this thread runs on;
     /// [`expect_answer_from`](Self::expect_answer_from) in other threads reads it.
-    /// Call this before a wait, and when a thread starts to receive.
+    /// Call this before a wait, when a thread starts to receive, and now and then while it does not wait.
     ///
     /// # Cost
     /// Reading the CPU's number, 2 to 3 ns.
@@ -372,8 +377,9 @@ impl Parker {
     /// time slice.
     ///
     /// # Blocking
-    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the earliest, and if the
-    /// last of these yields took longer, after as long a time, so that this thread has half its CPU.
+    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the earliest. If the last of
+    /// these yields took longer, it yields after as long a time, so that this thread has half its CPU, and if it took
+    /// more than 2 ms, as beside a process that computes, after 16 times as long.
     #[inline]
     pub fn share_cpu(&mut self, count: u32) {
         if self.is_awaited_here {
@@ -391,17 +397,25 @@ impl Parker {
         let since_ns = *self.unyielding_since_ns.get_or_insert(start_ns);
         if start_ns - since_ns >= self.yield_interval_ns && self.contention.should_yield() {
             self.yield_once();
-            self.yield_interval_ns = (now_ns() - start_ns).max(YIELD_INTERVAL_NS_MIN);
+            let yield_ns = now_ns() - start_ns;
+            let factor = if yield_ns > LONG_YIELD_NS { LONG_YIELD_FACTOR } else { 1 };
+            self.yield_interval_ns = (factor * yield_ns).max(YIELD_INTERVAL_NS_MIN);
         }
     }
 
-    /// Yields once, after which the threads of this CPU have run.
+    /// Yields once.
     #[inline(always)] // see yield_until()
     fn yield_once(&mut self) {
+        self.record_cpu_left();
+        self.contention.yield_now();
+    }
+
+    /// Records that the other threads of this CPU run before this one runs again.
+    #[inline(always)]
+    fn record_cpu_left(&mut self) {
         self.is_awaited_here = false;
         self.work_unchecked = 0;
         self.unyielding_since_ns = None;
-        self.contention.yield_now();
     }
 
     /// Returns the number of polls in a wait without an expected answer, while yielding pays.
@@ -523,6 +537,7 @@ impl Parker {
             self.waiting.record_found_before_sleep();
             return ParkResult::NotParked;
         }
+        self.record_cpu_left();
         let asleep = SleepStart::now();
         stage::record_parked(unparker);
         sleep(asleep.since_ns());

@@ -31,7 +31,8 @@ pub trait Discipline: Sized {
 
     /// `true` if `record_lone_packet` may take the place of all calls for a packet that was queued
     /// and sent while no other packet was queued. `activate_flow` must not use the time then: it may
-    /// be called later, when another flow gets a packet.
+    /// be called later, when another flow gets a packet. Not together with [`Self::CAN_HOLD_BACK`], and
+    /// `record_lone_packet` must be implemented.
     const CAN_SKIP_LONE_PACKETS: bool = false;
 
     /// Creates the algorithm's state, without flows, from a valid configuration.
@@ -102,7 +103,8 @@ pub trait Discipline: Sized {
         now_ns: u64,
     ) -> Result<(), FlowError>;
 
-    /// Records that the last queued packet has left or was dropped.
+    /// Records that the last queued packet has left or was dropped, unless `record_lone_packet` takes
+    /// its place.
     fn record_idle(&mut self) {}
 
     /// Records that a packet of `bytes` bytes was queued and sent while no other packet was queued.
@@ -144,6 +146,7 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
     /// # Errors
     /// [`ConfigError`] names the invalid field.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        const { assert!(!(D::CAN_SKIP_LONE_PACKETS && D::CAN_HOLD_BACK)) };
         config.validate()?;
         if let Some(spec) = &config.template {
             check_spec(spec, D::WEIGHT_MAX).map_err(ConfigError::Template)?;
@@ -157,8 +160,8 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         })
     }
 
-    /// Activates the flow whose activation was deferred, if any. Must be called before any other
-    /// method of `order`.
+    /// Activates the flow whose activation was deferred, if any. Must be called before any method of
+    /// `order` that depends on the flows with packets.
     #[inline(always)]
     fn end_deferral(&mut self) {
         if D::CAN_SKIP_LONE_PACKETS && self.deferred_flow != NO_FLOW {

@@ -392,7 +392,8 @@ impl Groups {
         self.update_eligible(since);
     }
 
-    /// Ends the busy period of the virtual time; called when the last packet has left.
+    /// Ends the busy period of the virtual time; called when the last packet has left,
+    /// unless it was skipped as a lone packet.
     pub(crate) fn end_busy_period(&mut self) {
         self.time.end_busy_period();
     }

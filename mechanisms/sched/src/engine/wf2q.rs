@@ -62,7 +62,8 @@ impl Discipline for Wf2qPlus {
     type State = Wf2qState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
-    // At the end of a busy period all of its times have passed; only the virtual time stays.
+    // A skipped packet leaves no time in its flow, and all times of the last busy period have passed: only the virtual
+    // time has to advance.
     const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {
