@@ -118,11 +118,10 @@ pub trait ReplyPolicy: Send + 'static {
     /// calls this once for all its subscribers.
     fn received(&mut self, number: u64) -> Reaction;
 
-    /// Called instead of [`received`](Self::received) by a server that answers by address; `from`
-    /// is the index of the client that sent the hello.
+    /// Called instead of [`received`](Self::received) by a server that answers by address, with the
+    /// index of the client that sent the hello.
     #[inline(always)]
-    fn received_from(&mut self, from: u64, number: u64) -> Reaction {
-        let _ = from;
+    fn received_from(&mut self, _client: u64, number: u64) -> Reaction {
         self.received(number)
     }
 

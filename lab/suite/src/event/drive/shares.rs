@@ -29,8 +29,8 @@ impl ReplyPolicy for EqualShares {
     }
 
     #[inline]
-    fn received_from(&mut self, from: u64, _: u64) -> Reaction {
-        if let Some(left) = self.left.get_mut(from as usize).filter(|left| **left > 0) {
+    fn received_from(&mut self, client: u64, _: u64) -> Reaction {
+        if let Some(left) = self.left.get_mut(client as usize).filter(|left| **left > 0) {
             *left -= 1;
             self.clients_left -= u32::from(*left == 0);
         }
