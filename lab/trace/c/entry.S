@@ -95,7 +95,8 @@ handover_enter:
 	mov T_TOP(%rcx), %rdx
 	lea 40(%rsp), %rax
 	cmp %rax, E_SLOT-ENTRY_BYTES(%rdx)
-	jbe .Lenter_slow		/* frames that are gone, or a tail call */
+	jbe .Lnot_below
+.Lplaced:
 	cmp T_END(%rcx), %rdx
 	jae .Lskip
 	cmp T_STACK_LO(%rcx), %rax
@@ -133,6 +134,15 @@ handover_enter:
 	mov 8(%rsp), %r11
 	lea 24(%rsp), %rsp
 	jmp *-24(%rsp)
+
+.Lnot_below:
+	jb .Lenter_slow			/* frames that are gone */
+	/* A tail call returns to the last call's landing; otherwise that call is gone. */
+	lea -(ENTRY_BYTES+RETURN_TO_ENTRY)(%rdx), %rax
+	cmp %rax, 40(%rsp)
+	jne .Lenter_slow
+	lea 40(%rsp), %rax
+	jmp .Lplaced
 
 .Lskip:
 	incq T_SKIPPED(%rcx)
@@ -262,8 +272,9 @@ handover_leave:
 
 /* Where threads' chunks are. Its rules for unwinders: whoever returns to a landing was called from where
  * the landing's entry says, with the stack as it is. So exceptions, cancellation, backtraces and debuggers
- * walk through traced functions as if they were not. Frames are told apart by their address, so that
- * this one, which has none, claims the word behind the slot. */
+ * walk through traced functions as if they were not. A function that was left by a tail call has a landing
+ * too, to which the next one's entry leads: it has no frame, as in a program that is not traced. Frames are
+ * told apart by their address, so that this one, which has none, claims the word behind the slot. */
 	.section .bss.handover_region,"aw",@nobits
 	.balign 4096
 	.globl handover_region
@@ -273,8 +284,13 @@ handover_leave:
 	.cfi_def_cfa 7, 8
 	/* DW_CFA_val_offset: r7 is CFA - 8 */
 	.cfi_escape 0x14, 7, 1
-	/* DW_CFA_expression: r16 is saved at *(CFA - 16) + RETURN_TO_ENTRY (and E_RETURN is 0) */
-	.cfi_escape 0x10, 16, 7, 0x40, 0x1c, 0x06, 0x23, (RETURN_TO_ENTRY & 0x7f) | 0x80, ((RETURN_TO_ENTRY >> 7) & 0x7f) | 0x80, RETURN_TO_ENTRY >> 14
+	/* DW_CFA_expression: r16 is saved where these 27 bytes say (E_RETURN is 0).
+	 * address = r16; do entry = (address & -ENTRY_BYTES) + LANDINGS_BYTES, address = *entry;
+	 * while (|address - r16| < LANDINGS_BYTES); entry */
+	.cfi_escape 0x10, 16, 27, 0x80, 0, 0x12, 0x16, 0x13, 0x09, -ENTRY_BYTES & 0xff, 0x1a
+	.cfi_escape 0x23, (LANDINGS_BYTES & 0x7f) | 0x80, ((LANDINGS_BYTES >> 7) & 0x7f) | 0x80, LANDINGS_BYTES >> 14
+	.cfi_escape 0x12, 0x06, 0x12, 0x80, 0, 0x1c, 0x19, 0x0a, LANDINGS_BYTES & 0xff, LANDINGS_BYTES >> 8, 0x2d
+	.cfi_escape 0x28, -23 & 0xff, -1 & 0xff, 0x13
 handover_region:
 	.skip CHUNK_BYTES * THREADS_MAX
 	.cfi_endproc

@@ -86,10 +86,17 @@ pub const UNWINDING: &str = r#"
     APART void *runs(void *value) { void *got = ends(value); __asm__ volatile("" : "+r"(got)); return got; }
     APART int twice(int x) { __asm__ volatile(""); return x * 2; }
     APART int tail(int x) { return twice(x + 1); }
+    APART int odd(int x);
+    APART int even(int x) { __asm__ volatile(""); return x ? odd(x - 1) : thrower(x); }
+    APART int odd(int x) { __asm__ volatile(""); return x ? even(x - 1) : 9; }
+    APART int parity(int x) { try { return even(x) + 1; } catch (std::exception &) { return 1; } }
+    APART int passed(int n) { __asm__ volatile(""); if (n == 0) longjmp(place, 1); return passed(n - 1); }
+    APART int leaps() { if (setjmp(place) == 0) passed(3); return tail(3); }
     int main() {
         int sum = 0;
         for (int i = 0; i < 1000; i++) sum += catcher(i) + again(i);
         for (int i = 0; i < 100; i++) sum += jumps();
+        for (int i = 0; i < 100; i++) if (parity(11) != 10 || parity(10) != 1 || leaps() != 8) return 4;
         pthread_t one;
         void *got = 0;
         int five = 5;
