@@ -465,7 +465,7 @@ bool handover_lane_take(struct thread *thread)
 	bool has = !file.has_failed && make_file() && !is_closed() && (take_old(thread) || take_new(thread));
 	if (has) {
 		thread->ring = thread->page + PAGE / 8;
-		thread->blocks = thread->recorded = thread->lost = thread->values = 0;
+		thread->blocks = thread->recorded = thread->lost = thread->values = thread->waited = 0;
 		thread->cursor = thread->limit = NULL;
 		name_lane(thread, file.lanes++);
 	} else if (file.header && !is_closed()) {
@@ -514,12 +514,17 @@ static void wait_for_room(struct thread *thread)
 	const struct timespec step = { 0, 20000 };
 	const uint64_t begin = handover_ticks();
 	const int kept = errno;
+	const bool was_full = thread->page && is_full(thread) && !thread->has_waited_in_vain;
 	while (thread->page && is_full(thread) && !thread->has_waited_in_vain && !is_closed() && !has_failed()) {
 		if (handover_ticks() - begin > handover_config.wait_ticks)
 			thread->has_waited_in_vain = true;
 		else
 			/* No place where a thread is cancelled, unlike nanosleep(). */
 			syscall(SYS_nanosleep, &step, NULL);
+	}
+	if (thread->page && was_full) {
+		thread->waited += handover_ticks() - begin;
+		thread->page[P_WAITED_NS] = (uint64_t)(thread->waited / handover_config.ticks_hz * 1e9);
 	}
 	errno = kept;
 }
@@ -640,7 +645,7 @@ void handover_lane_forget(struct thread *thread)
 {
 	thread->page = thread->ring = NULL;
 	thread->cursor = thread->limit = NULL;
-	thread->blocks = thread->recorded = thread->lost = thread->values = 0;
+	thread->blocks = thread->recorded = thread->lost = thread->values = thread->waited = 0;
 	thread->base = 0;
 }
 

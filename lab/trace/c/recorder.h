@@ -50,6 +50,8 @@ struct thread {
 	/* Words of values in the block. */
 	uint64_t values;
 	bool is_used;
+	/* Ticks that it has waited for room in its ring. */
+	uint64_t waited;
 	/* For room in its ring, and for as long as may be: it does not wait again until there is some. */
 	bool has_waited_in_vain;
 };

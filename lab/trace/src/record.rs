@@ -58,6 +58,9 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(4);
 const END_DELAY: Duration = Duration::from_millis(2);
 /// Disk space reserved for the recording library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
+/// Maximum time that a thread waits for space in its ring by default. The recorder was late by up to 4 ms beyond the
+/// 21 ms for which a ring of 4 MiB lasts at 24 million events per second.
+const WAIT_DEFAULT: Duration = Duration::from_millis(50);
 /// Maximum of [`RecordOptions::depth`]. It is the depth of the call stack that the recording library keeps
 /// per thread.
 const DEPTH_MAX: u32 = 1023;
@@ -83,9 +86,9 @@ pub struct RecordOptions {
     pub depth: u32,
     /// Minimum duration of recorded calls. Shorter calls are omitted.
     pub min_duration: Duration,
-    /// Maximum time that a thread with a full ring waits before its event is lost. For streams
-    /// only.
-    pub wait: Duration,
+    /// Maximum time that a thread with a full ring waits before its event is lost. For streams only. `None`: 50 ms for
+    /// programs in C and C++, for which the waits are reported, and none for the probes of Rust programs.
+    pub wait: Option<Duration>,
     /// `true` to run a program even if it has nothing to trace. Programs that it starts, or libraries that it loads,
     /// may have.
     pub force: bool,
@@ -99,7 +102,7 @@ handover_base::setters!(RecordOptions {
     exclude: Vec<String>,
     depth: u32,
     min_duration: Duration,
-    wait: Duration,
+    wait: Option<Duration>,
     force: bool,
 });
 
@@ -115,7 +118,7 @@ impl RecordOptions {
             exclude: Vec::new(),
             depth: DEPTH_MAX,
             min_duration: Duration::ZERO,
-            wait: Duration::ZERO,
+            wait: None,
             force: false,
         }
     }
@@ -348,14 +351,9 @@ impl OlderTraces {
         let error = |source| RecordError::File { path: file.to_owned(), source };
         // Checks now, not after the program has run, that the file can be created.
         trace_file::check_trace_path(file).map_err(error)?;
-        let is_older = |path: &PathBuf| {
-            let trace = Trace::open(path);
-            trace.is_ok_and(|trace| {
-                trace.state() != RecordingState::Unfinished
-                    || !trace_file::is_process_alive(trace.pid())
-            })
-        };
-        let paths = read::find_traces(file).map_err(error)?.into_iter().filter(is_older);
+        let mut paths = read::find_traces(file).map_err(error)?;
+        paths.retain(|path| trace_file::is_ended_trace(path));
+        let paths = paths.into_iter();
         Ok(Self(paths.filter_map(|path| identity(&path).map(|it| (path, it))).collect()))
     }
 
@@ -540,7 +538,7 @@ impl RecorderFolders {
             options.ring_bytes,
             options.depth,
             options.min_duration.as_nanos(),
-            options.wait.as_nanos(),
+            options.wait.unwrap_or(WAIT_DEFAULT).as_nanos(),
         ))
     }
 
@@ -572,7 +570,8 @@ impl RecorderFolders {
         command.env(handover_probe::FILE_VARIABLE, own);
         command.env(handover_probe::POLICY_VARIABLE, options.policy.to_string());
         command.env(handover_probe::RING_VARIABLE, options.ring_bytes.to_string());
-        command.env(handover_probe::WAIT_VARIABLE, duration_to_ms(options.wait).to_string());
+        let wait = options.wait.unwrap_or_default();
+        command.env(handover_probe::WAIT_VARIABLE, duration_to_ms(wait).to_string());
         let started = command.spawn();
         let child =
             started.map_err(|source| RecordError::Start { path: found.path.clone(), source })?;

@@ -178,9 +178,11 @@ fn waiting_program_loses_no_event_with_the_smallest_ring() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(SOURCE, "held.c", &[flag, "-O1", "-pthread"]) else { return };
         let wait = Duration::from_secs(100);
-        let options = options(&built).ring_bytes(1 << 16).wait(wait);
+        let options = options(&built).ring_bytes(1 << 13).wait(Some(wait));
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0, "{flag}");
+        let notes = recorded.notes.concat();
+        assert!(notes.contains("threads waited for "), "{flag}: {notes}");
         let trace = Trace::open(&options.file).unwrap();
         assert_eq!(trace.missing_events().total_count(), 0, "{flag}");
         // Two events for each call of work(), and for main() and thread().

@@ -139,6 +139,9 @@ pub mod thread {
     pub const PAGE_DRAINED_FIELD: usize = 19;
     /// Index, in a lane's page, of a flag that is set once another thread may reuse the lane.
     pub const PAGE_FREE_FIELD: usize = 20;
+    /// Index, in a lane's page, of the time, in ns, that the thread has waited for space. Only the recording library in
+    /// C writes it.
+    pub const PAGE_WAITED_NS_FIELD: usize = 21;
     /// Index of a flag that is set if the lane's new events overwrite old ones.
     pub const OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.

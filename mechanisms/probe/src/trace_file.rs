@@ -104,11 +104,16 @@ fn temporary_path(path: &Path) -> PathBuf {
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let mut magic = [0; 8];
-    let read = trace_open_options()
-        .write(false)
-        .open(path)
-        .and_then(|file| file.read_exact_at(&mut magic, 0));
+    let read = open_trace_for_read(path).and_then(|file| file.read_exact_at(&mut magic, 0));
     read.is_ok() && magic == format::MAGIC.to_le_bytes()
+}
+
+/// Opens the file at `path` for reading.
+///
+/// # Errors
+/// Like [`File::open`]; also if the path is a symbolic link.
+pub fn open_trace_for_read(path: &Path) -> io::Result<File> {
+    trace_open_options().write(false).open(path)
 }
 
 /// Creates a file that replaces the trace `old` at `path`. Returns `None` if `old` is no longer at
@@ -164,9 +169,24 @@ pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
 /// Returns `true` if the trace is not finished and the process that writes it is alive. That may be
 /// the calling process, if it recorded before it executed this program.
 fn is_being_recorded(file: &File) -> bool {
+    read_header(file).is_some_and(|header| is_live(&header))
+}
+
+/// Returns `true` if the file at `path` is a trace with a valid header, and no process records into it.
+#[must_use]
+pub fn is_ended_trace(path: &Path) -> bool {
+    let header = open_trace_for_read(path).ok().and_then(|file| read_header(&file));
+    header.is_some_and(|header| !is_live(&header))
+}
+
+fn read_header(file: &File) -> Option<TraceHeader> {
     let mut page = vec![0; PAGE_BYTES as usize];
-    let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
-    header.is_some_and(|it| it.state == format::STATE_RECORDING && is_process_alive(it.pid))
+    file.read_exact_at(&mut page, 0).ok()?;
+    TraceHeader::decode(&page)
+}
+
+fn is_live(header: &TraceHeader) -> bool {
+    header.state == format::STATE_RECORDING && is_process_alive(header.pid)
 }
 
 /// Returns `true` if a process with this ID exists.
@@ -185,10 +205,9 @@ const KEPT_WITHOUT_FOLDER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, TraceHeader)> {
-        let file = trace_open_options().write(false).open(path).ok()?;
-        let mut page = vec![0; PAGE_BYTES as usize];
-        file.read_exact_at(&mut page, 0).ok()?;
-        Some((file, TraceHeader::decode(&page)?))
+        let file = open_trace_for_read(path).ok()?;
+        let header = read_header(&file)?;
+        Some((file, header))
     };
     let Some((file, rings)) = header(path) else { return true };
     if rings.kind != format::FILE_RINGS || !lock_file(&file) || is_process_alive(rings.pid) {

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Number of events at which a chunk is complete.
 const CHUNK_EVENTS: u64 = 1 << 14;
@@ -136,6 +137,8 @@ struct FollowedProcess {
     copied_site_segments_count: usize,
     /// Number of lost events of exited threads whose lanes were freed.
     lost: u64,
+    /// Time that exited threads have waited for space in their rings.
+    waited: Duration,
     /// First error of writing the trace file. It ends the recording of the process.
     failure: Option<io::Error>,
 }
@@ -168,7 +171,7 @@ impl FollowedProcess {
             }
         };
         let (lanes, chunk, block) = Default::default();
-        let (has_events, failure) = (vec![false; SITES_END], None);
+        let (has_events, waited, failure) = (vec![false; SITES_END], Duration::ZERO, None);
         Ok(Self {
             rings,
             rings_path,
@@ -180,6 +183,7 @@ impl FollowedProcess {
             has_events,
             copied_site_segments_count: 0,
             lost: 0,
+            waited,
             failure,
         })
     }
@@ -234,6 +238,7 @@ impl FollowedProcess {
         if has_ended {
             self.stream.append_thread_segment(&page)?;
             self.lost += page.lost;
+            self.waited += page.waited;
             self.lanes[at].is_done = true;
             self.rings.free_lane(self.lanes[at].offset)?;
         }
@@ -303,9 +308,18 @@ impl FollowedProcess {
                 // Events that are in the ring and did not get into the file.
                 let recorded = self.rings.recorded_events_count(lane.offset).unwrap_or(0);
                 lost += page.lost + recorded.saturating_sub(lane.events_count);
+                self.waited += page.waited;
                 // If this fails, the thread has no end in the trace, which readers handle.
                 let _ = self.stream.append_thread_segment(&page);
             }
+        }
+        if !self.waited.is_zero() {
+            notes.push(format!(
+                "{path}: threads waited for {waited_ms:.1} ms in all for space in their rings, which is part of the \
+                 times of their calls; larger rings (--ring) make this rarer; with --wait 0 events are lost instead",
+                path = self.path.display(),
+                waited_ms = self.waited.as_secs_f64() * 1e3,
+            ));
         }
         match self.write_names(notes) {
             Ok(discarded) => lost += discarded,

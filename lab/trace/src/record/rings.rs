@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Size of a block in bytes.
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
@@ -32,6 +33,8 @@ pub(super) struct LanePage {
     pub end_ticks: u64,
     /// Number of events that the thread has lost.
     pub lost: u64,
+    /// Time that the thread has waited for space in its ring.
+    pub waited: Duration,
 }
 
 /// Ring file of a process: the rings of all threads, sites, modules and functions.
@@ -180,6 +183,7 @@ impl RingFile {
                 .to_vec(),
             end_ticks: word(thread::PAGE_END_FIELD),
             lost: word(thread::PAGE_LOST_FIELD),
+            waited: Duration::from_nanos(word(thread::PAGE_WAITED_NS_FIELD)),
         }))
     }
 

@@ -42,9 +42,10 @@ pub struct TraceRecord {
     /// `last`, 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
-    /// Maximum time for which a thread waits for space in its full ring
-    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
-    pub wait: u64,
+    /// Maximum time for which a thread waits for space in its full ring, before events are lost [default: 50; for
+    /// probes of Rust programs, 0]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    pub wait: Option<u64>,
     /// Run the program even if it contains nothing to trace, because it may start programs that do
     #[arg(long)]
     pub force: bool,
@@ -80,7 +81,7 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         .exclude(args.exclude.clone())
         .depth(args.depth)
         .min_duration(Duration::from_nanos(args.min_duration))
-        .wait(Duration::from_millis(args.wait))
+        .wait(args.wait.map(Duration::from_millis))
         .force(args.force);
     let signals = catch_signals().context("cannot install a signal handler")?;
     let recorded = record::record(&options, &args.command, &signals).map_err(record_error)?;
