@@ -281,9 +281,10 @@ handover_leave:
 	.hidden handover_region
 	.type handover_region, @object
 	.cfi_startproc simple
-	.cfi_def_cfa 7, 8
-	/* DW_CFA_val_offset: r7 is CFA - 8 */
-	.cfi_escape 0x14, 7, 1
+	/* DW_CFA_def_cfa_expression: r7 + 8, and 8 more for each of a landing's pushes, which end at its bytes 12 and 14 */
+	.cfi_escape 0x0f, 16, 0x77, 8, 0x80, 0, 0x4f, 0x1a, 0x12, 0x3c, 0x2a, 0x16, 0x3e, 0x2a, 0x22, 0x33, 0x24, 0x22
+	/* DW_CFA_val_expression: r7 is CFA - 8. DW_CFA_val_offset says the same, but LLVM's unwinder lacks it. */
+	.cfi_escape 0x16, 7, 2, 0x38, 0x1c
 	/* DW_CFA_expression: r16 is saved where these 27 bytes say (E_RETURN is 0).
 	 * address = r16; do entry = (address & -ENTRY_BYTES) + LANDINGS_BYTES, address = *entry;
 	 * while (|address - r16| < LANDINGS_BYTES); entry */

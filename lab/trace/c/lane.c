@@ -514,16 +514,20 @@ static void wait_for_room(struct thread *thread)
 	const struct timespec step = { 0, 20000 };
 	const uint64_t begin = handover_ticks();
 	const int kept = errno;
-	const bool was_full = thread->page && is_full(thread) && !thread->has_waited_in_vain;
+	/* A signal's handler that waits meanwhile adds to it: that is part of this wait. */
+	const uint64_t waited = thread->waited;
+	bool has_slept = false;
 	while (thread->page && is_full(thread) && !thread->has_waited_in_vain && !is_closed() && !has_failed()) {
 		if (handover_ticks() - begin > handover_config.wait_ticks)
 			thread->has_waited_in_vain = true;
-		else
+		else {
 			/* No place where a thread is cancelled, unlike nanosleep(). */
 			syscall(SYS_nanosleep, &step, NULL);
+			has_slept = true;
+		}
 	}
-	if (thread->page && was_full) {
-		thread->waited += handover_ticks() - begin;
+	if (thread->page && has_slept) {
+		thread->waited = waited + (handover_ticks() - begin);
 		thread->page[P_WAITED_NS] = (uint64_t)(thread->waited / handover_config.ticks_hz * 1e9);
 	}
 	errno = kept;

@@ -176,8 +176,8 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
         {
             lines.push(format!(
                 "{path}: to lose no events, enable fewer sites (`handover trace estimate {path}` names those that \
-                 contribute little), use larger rings (HANDOVER_TRACE_RING) or let the program wait \
-                 (HANDOVER_TRACE_WAIT)"
+                 contribute little), use larger rings or let the program wait (--ring and --wait of `handover trace \
+                 record`; for programs that record themselves, HANDOVER_TRACE_RING and HANDOVER_TRACE_WAIT)"
             ));
         }
     }

@@ -172,10 +172,14 @@ fn is_being_recorded(file: &File) -> bool {
     read_header(file).is_some_and(|header| is_live(&header))
 }
 
-/// Returns `true` if the file at `path` is a trace with a valid header, and no process records into it.
+/// Returns `true` if `path` leads to a trace with a valid header, by which its recording has ended or the recorded
+/// process is not alive.
 #[must_use]
 pub fn is_ended_trace(path: &Path) -> bool {
-    let header = open_trace_for_read(path).ok().and_then(|file| read_header(&file));
+    // A link is followed.
+    let mut options = File::options();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let header = options.open(path).ok().and_then(|file| read_header(&file));
     header.is_some_and(|header| !is_live(&header))
 }
 

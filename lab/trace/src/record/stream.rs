@@ -26,15 +26,17 @@ impl TraceStreamFile {
     /// Creates the file, and replaces an older trace.
     pub(super) fn create(path: &Path, header: &TraceHeader) -> io::Result<Self> {
         let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
-        let older = trace_file::open_trace_for_read(path);
+        let older = trace_file::open_trace_for_read(path).ok();
         let file = trace_file::create_trace_file(path, &page)?;
         // Closing the last handle of a replaced file frees its disk space, in 36 ms of CPU time for 175 MB. Meanwhile
         // rings are to be drained.
-        drop(std::thread::Builder::new().spawn(move || {
-            // Of this thread alone; without it, draining is delayed.
-            let _ = rustix::process::nice(19);
-            drop(older);
-        }));
+        if let Some(older) = older {
+            drop(std::thread::Builder::new().spawn(move || {
+                // Of this thread alone; without it, draining is delayed.
+                let _ = rustix::process::nice(19);
+                drop(older);
+            }));
+        }
         Ok(Self { file, length_bytes: PAGE_BYTES, chunks: Vec::new() })
     }
 
