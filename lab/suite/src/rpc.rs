@@ -100,4 +100,5 @@ pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Spin: Relay<CallMedium<ManyCalls, VIA_SM, WAITS_SPINNING>>;
     many ours "handover" Spin: Relay<CallMedium<ManyCalls, VIA_TCP, WAITS_SPINNING>>;
     many ours "handover" SpinThenSleep: clients::RpcClients;
+    many peer "socket" Sleep: clients::SocketClients;
 };

@@ -8,6 +8,12 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Part, Spec};
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,40 +135,124 @@ impl RpcClients {
         // More than the requests that follow the last one: the server takes up to 64 of each
         // client before it sees that it must end, and once more.
         let batch = 256 * self.clients_count as u64;
-        let mut serve = || {
+        let serve = || {
             let last = counts.stop_at.load(Ordering::Relaxed) + batch;
             counts.stop_at.store(last, Ordering::Relaxed);
             endpoint.serve();
+            Ok(())
         };
         // Excludes the requests that were served while clients connected.
         counts.stop_at.store(counts.served_count.load(Ordering::Relaxed), Ordering::Relaxed);
-        // Clients that have just connected get into a steady state first.
-        serve();
-        // Many clients take longer to connect than a round.
-        out.restart_round_time();
-        let before = self.requests_by_client(counts);
-        let all_began = clock::ticks();
-        loop {
-            out.record_batch(CALL_PART, time_ticks(&mut serve), batch);
-            if !out.is_running() {
-                break;
-            }
+        let by_client = || counts.by_client.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        time_batches(self.clients_count, batch, serve, by_client, out)
+    }
+}
+
+/// Times batches of requests, each served by a call of `serve`, until the round is over. `by_client` returns the numbers
+/// of each client's requests so far.
+fn time_batches(
+    clients_count: usize,
+    batch: u64,
+    mut serve: impl FnMut() -> Result<(), Fault>,
+    by_client: impl Fn() -> Vec<u64>,
+    out: &mut Samples,
+) -> Result<(), Fault> {
+    // Clients that have just connected get into a steady state first.
+    serve()?;
+    // Many clients take longer to connect than a round.
+    out.restart_round_time();
+    let before = by_client();
+    let all_began = clock::ticks();
+    loop {
+        let mut result = Ok(());
+        out.record_batch(CALL_PART, time_ticks(|| result = serve()), batch);
+        result?;
+        if !out.is_running() {
+            break;
         }
-        let took = clock::ticks().saturating_sub(all_began);
-        let after = self.requests_by_client(counts);
-        let served = after.iter().zip(&before).map(|(after, before)| after - before);
-        let least = served.min().unwrap_or(0).max(1) * self.clients_count as u64;
-        let each = u128::from(took) * u128::from(CALLS_PER_LEAST_SAMPLE) / u128::from(least);
-        out.record_batch(
-            LEAST_PART,
-            u64::try_from(each).unwrap_or(u64::MAX),
-            CALLS_PER_LEAST_SAMPLE,
-        );
-        Ok(())
+    }
+    let took = clock::ticks().saturating_sub(all_began);
+    let after = by_client();
+    let served = after.iter().zip(&before).map(|(after, before)| after - before);
+    let least = served.min().unwrap_or(0).max(1) * clients_count as u64;
+    let each = u128::from(took) * u128::from(CALLS_PER_LEAST_SAMPLE) / u128::from(least);
+    let each = u64::try_from(each).unwrap_or(u64::MAX);
+    out.record_batch(LEAST_PART, each, CALLS_PER_LEAST_SAMPLE);
+    Ok(())
+}
+
+/// Compared implementation: an epoll loop over a pair of Unix sockets for each client; a request and its answer are a
+/// byte each.
+pub(super) struct SocketClients {
+    /// The server's end and the client's end of each pair.
+    pairs: Vec<(UnixStream, UnixStream)>,
+}
+
+/// Byte that answers a request.
+const ANSWER: u8 = 1;
+/// Byte that answers a request, and ends the client.
+const END: u8 = 0xff;
+
+impl Handover for SocketClients {
+    type Args = ClientsArgs;
+    const SPEC: Spec = RpcClients::SPEC;
+    const PROCESSES: bool = true;
+
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
+        RpcClients::roles(args)
     }
 
-    /// Returns the number of requests of each client so far.
-    fn requests_by_client(&self, counts: &RequestCounts) -> Vec<u64> {
-        counts.by_client.iter().map(|it| it.load(Ordering::Relaxed)).collect()
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
+        let pairs =
+            (0..args.clients_count).map(|_| UnixStream::pair()).collect::<Result<_, _>>()?;
+        Ok(Self { pairs })
+    }
+
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        let Some(client) = participant.index.checked_sub(1) else { return self.serve(out) };
+        let mut end = &self.pairs[client].1;
+        let mut answer = [0];
+        while answer[0] != END {
+            end.write_all(&[ANSWER])?;
+            end.read_exact(&mut answer)?;
+        }
+        Ok(())
+    }
+}
+
+impl SocketClients {
+    fn serve(&self, out: &mut Samples) -> Result<(), Fault> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (index, (end, _)) in (0..).zip(&self.pairs) {
+            epoll::add(&set, end, epoll::EventData::new_u64(index), epoll::EventFlags::IN)?;
+        }
+        let clients_count = self.pairs.len();
+        let by_client = vec![Cell::new(0_u64); clients_count];
+        let mut events = Vec::with_capacity(clients_count);
+        // Answers `requests` requests with `answer`. Each client has at most one that is not answered.
+        let mut answer_all = |requests: u64, answer: u8| -> Result<(), Fault> {
+            let mut served = 0;
+            while served < requests {
+                events.clear();
+                match epoll::wait(&set, spare_capacity(&mut events), None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+                // The others are reported again.
+                for event in events.iter().take((requests - served) as usize) {
+                    let client = event.data.u64() as usize;
+                    let mut end = &self.pairs[client].0;
+                    end.read_exact(&mut [0])?;
+                    end.write_all(&[answer])?;
+                    by_client[client].set(by_client[client].get() + 1);
+                    served += 1;
+                }
+            }
+            Ok(())
+        };
+        let batch = 256 * clients_count as u64;
+        let counts = || by_client.iter().map(Cell::get).collect();
+        time_batches(clients_count, batch, || answer_all(batch, ANSWER), counts, out)?;
+        answer_all(clients_count as u64, END)
     }
 }

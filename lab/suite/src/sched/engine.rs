@@ -1,6 +1,7 @@
 //! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in rounds of their own,
 //! the same packets through a ring instead of the scheduler. Nothing is subtracted.
 
+use super::by_hand::{Deques, Heap};
 use super::tester::{EmptyScheduler, Tester, TesterOptions};
 use crate::common::{ensure, time_ticks};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload};
@@ -251,16 +252,25 @@ impl MemoryWalk {
     }
 }
 
-/// Declares the contender and the two floors of each algorithm.
+/// Declares the contender, the compared implementation and the two floors of each algorithm.
 macro_rules! rows {
-    ($($engine:ty),*) => {
+    ($($engine:ty $(, peer $peer:literal $by_hand:ty)?;)*) => {
         &[$(
             Bench::one::<EnqueueDequeue<$engine>>(Contender::ours("handover")),
+            $(Bench::one::<EnqueueDequeue<$by_hand>>(Contender::peer($peer)),)?
             Bench::one::<PacketsOnly<$engine>>(Contender::floor("making")),
             Bench::one::<WalkFloor<$engine>>(Contender::floor("walk")),
         )*]
     };
 }
 
-pub(crate) const BENCHES: &[Bench] =
-    rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);
+pub(crate) const BENCHES: &[Bench] = rows! {
+    FirstIn;
+    Rr, peer "deques" Deques;
+    Rr1;
+    Prio;
+    Wf2q;
+    QuickFair;
+    QuickFairPlus, peer "heap" Heap;
+    Paced;
+};
