@@ -53,8 +53,14 @@ struct FifoFlow {
     /// Maximum length of a packet. It is 0 if the flow was removed, so that the check of the length
     /// refuses its packets.
     length_max_bytes: u32,
-    /// `true` if the flow drops its oldest packet when it is full.
-    drops_head: bool,
+    /// Like `packets_max`, or 0 if the flow drops its oldest packet when it is full.
+    refused_at: u32,
+}
+
+impl FifoFlow {
+    fn drops_head(&self) -> bool {
+        self.refused_at == 0
+    }
 }
 
 /// Slots of a flow's oldest and newest packets. Only flows that drop the oldest packet when they
@@ -153,7 +159,7 @@ impl<T: Copy + Debug> Fifo<T> {
     /// Appends a slot to the list of its flow's packets. Only flows that drop their oldest packet
     /// when full have such a list.
     fn link(&mut self, flow: u32, slot: u32) {
-        if self.flows[flow as usize].drops_head {
+        if self.flows[flow as usize].drops_head() {
             let span = &mut self.ends_of_flows[flow as usize];
             if span.first == u32::MAX {
                 span.first = slot;
@@ -179,25 +185,45 @@ impl<T: Copy + Debug> Fifo<T> {
         packet
     }
 
+    /// Enqueues a packet of any flow: of one that drops its oldest packet, that is full or does not exist, into a ring
+    /// that is full or grows.
+    #[inline(never)]
+    fn enqueue_checked(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
+        let flow = self.flows.get(packet.flow as usize);
+        let flow = flow.filter(|flow| packet.length_bytes.wrapping_sub(1) < flow.length_max_bytes);
+        let Some(flow) = flow else { return self.enqueue_irregular(now_ns, packet) };
+        let mut accepted = EnqueueOutcome::Queued;
+        if flow.count >= flow.packets_max {
+            if !flow.drops_head() {
+                return self.refuse(packet, Refusal::FlowFull);
+            }
+            accepted = EnqueueOutcome::Replaced(self.drop_oldest(packet.flow));
+        }
+        // While fewer slots than `packets_max` are in use, one is certainly free.
+        if self.tail - self.head >= self.packets_max.into() {
+            if self.len() >= self.packets_max as usize {
+                return self.refuse(packet, Refusal::Full);
+            }
+            if self.tail - self.head > self.mask {
+                self.compact();
+            }
+        }
+        self.append(packet);
+        Ok(accepted)
+    }
+
     /// Writes a packet into the next slot.
-    #[inline(always)]
-    fn append(&mut self, packet: &Packet<T>) {
+    fn append(&mut self, packet: Packet<T>) {
         let slot = self.slot_index(self.tail);
         match self.ring.get_mut(slot) {
-            Some(free) => {
-                // Field by field: a whole struct would be assembled elsewhere first and read back
-                // at once, and the processor would wait for that.
-                free.flow = packet.flow;
-                free.length_bytes = packet.length_bytes;
-                free.token = packet.token;
-            }
-            None => self.ring.push(*packet),
+            Some(free) => *free = packet,
+            None => self.ring.push(packet),
         }
         self.tail += 1;
         self.totals.enqueued += 1;
         let flow = &mut self.flows[packet.flow as usize];
         flow.count += 1;
-        if flow.drops_head {
+        if flow.drops_head() {
             self.link(packet.flow, slot as u32);
         }
     }
@@ -217,7 +243,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             count: 0,
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes,
-            drops_head,
+            refused_at: if drops_head { 0 } else { spec.packets_max },
         };
         let id = self.removed.pop().map_or(self.flows.len() as u32, |Reverse(id)| id);
         match self.flows.get_mut(id as usize) {
@@ -263,28 +289,25 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
 
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
-        let flow = self.flows.get(packet.flow as usize);
-        // The maximum is 0 if the flow was removed.
-        let flow = flow.filter(|flow| packet.length_bytes.wrapping_sub(1) < flow.length_max_bytes);
-        let Some(flow) = flow else { return self.enqueue_irregular(now_ns, packet) };
-        let mut accepted = EnqueueOutcome::Queued;
-        if flow.count >= flow.packets_max {
-            if !flow.drops_head {
-                return self.refuse(packet, Refusal::FlowFull);
-            }
-            accepted = EnqueueOutcome::Replaced(self.drop_oldest(packet.flow));
+        let slot = self.slot_index(self.tail);
+        // The maximum length is 0 if the flow was removed.
+        if let Some(flow) = self.flows.get_mut(packet.flow as usize)
+            && packet.length_bytes.wrapping_sub(1) < flow.length_max_bytes
+            && flow.count < flow.refused_at
+            && self.tail - self.head < self.packets_max.into()
+            && let Some(free) = self.ring.get_mut(slot)
+        {
+            flow.count += 1;
+            // Field by field: a whole struct would be assembled elsewhere first and read back
+            // at once, and the processor would wait for that.
+            free.flow = packet.flow;
+            free.length_bytes = packet.length_bytes;
+            free.token = packet.token;
+            self.tail += 1;
+            self.totals.enqueued += 1;
+            return Ok(EnqueueOutcome::Queued);
         }
-        // While fewer slots than `packets_max` are in use, one is certainly free.
-        if self.tail - self.head >= self.packets_max.into() {
-            if self.len() >= self.packets_max as usize {
-                return self.refuse(packet, Refusal::Full);
-            }
-            if self.tail - self.head > self.mask {
-                self.compact();
-            }
-        }
-        self.append(&packet);
-        Ok(accepted)
+        self.enqueue_checked(now_ns, packet)
     }
 
     #[inline(always)]
@@ -299,7 +322,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             if packet.length_bytes > 0 {
                 let flow = &mut self.flows[packet.flow as usize];
                 flow.count -= 1;
-                if flow.drops_head {
+                if flow.drops_head() {
                     let next = if flow.count > 0 { self.next_in_flow[slot] } else { u32::MAX };
                     self.ends_of_flows[packet.flow as usize].first = next;
                 }
