@@ -3,6 +3,7 @@
 use super::PublishedAddress;
 use super::calls::NOOP_METHOD;
 use crate::common::{ClientsArgs, time_ticks};
+use crate::floor::socket::SocketEnds;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -202,10 +203,11 @@ impl Handover for SocketClients {
         RpcClients::roles(args)
     }
 
-    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let pairs =
-            (0..args.clients_count).map(|_| UnixStream::pair()).collect::<Result<_, _>>()?;
-        Ok(Self { pairs })
+    fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let mut create_ends = || SocketEnds::<UnixStream, false>::create_ends(setup);
+        Ok(Self {
+            pairs: (0..args.clients_count).map(|_| create_ends()).collect::<Result<_, _>>()?,
+        })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
