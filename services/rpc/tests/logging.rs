@@ -2,9 +2,13 @@
 //! line when a thread first reaches it.
 
 use handover_rpc::{Config, Endpoint, LogLevel};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tracing::span;
+
+/// Lock under which each test runs: an event that is first reached by another thread, just when a subscriber is
+/// installed, stays disabled for that subscriber.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Log lines by level, with the reason that they contain.
 #[derive(Default)]
@@ -48,6 +52,7 @@ impl tracing::Subscriber for &'static Lines {
 #[test]
 fn log_level_selects_the_logged_messages() {
     use tracing::Level;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (log_level, expected) in [
         (LogLevel::Trace, vec![Level::DEBUG, Level::DEBUG, Level::INFO, Level::INFO]),
         (LogLevel::Info, vec![Level::INFO, Level::INFO]),
@@ -72,6 +77,7 @@ fn log_level_selects_the_logged_messages() {
 
 #[test]
 fn failed_authentication_is_logged_with_its_reason() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lines: &'static Lines = Box::leak(Box::default());
     for (server, client, said) in [
         (

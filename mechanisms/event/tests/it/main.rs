@@ -1,10 +1,9 @@
-//! API, contract, faults and logging of the event machine.
+//! API, contract and faults of the event machine.
 #![cfg(not(handover_loom))]
 
 mod api;
 mod contract;
 mod faults;
-mod logging;
 mod requests;
 #[cfg(feature = "async")]
 mod tasks;
