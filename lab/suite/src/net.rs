@@ -12,7 +12,7 @@ mod load;
 #[cfg(feature = "tls")]
 mod secured;
 mod servers;
-mod wait;
+pub(crate) mod wait;
 
 use crate::floor::connect::ConnectEcho;
 use handover_harness::{Bench, benches};

@@ -22,7 +22,7 @@ pub(super) fn create_epoll_set<'a>(
 
 /// Waits for events and stores them in `events`, up to its capacity. Stores none if a signal
 /// interrupted the wait. Sleeps without limit if `timeout` is `None`.
-pub(super) fn wait_for_events(
+pub(crate) fn wait_for_events(
     set: &OwnedFd,
     events: &mut Vec<epoll::Event>,
     timeout: Option<&Timespec>,

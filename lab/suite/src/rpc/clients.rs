@@ -4,14 +4,13 @@ use super::PublishedAddress;
 use super::calls::NOOP_METHOD;
 use crate::common::{ClientsArgs, time_ticks};
 use crate::floor::socket::SocketEnds;
+use crate::net::wait::wait_for_events;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Part, Spec};
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
-use rustix::io::Errno;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -235,11 +234,7 @@ impl SocketClients {
         let mut answer_all = |requests: u64, answer: u8| -> Result<(), Fault> {
             let mut served = 0;
             while served < requests {
-                events.clear();
-                match epoll::wait(&set, spare_capacity(&mut events), None) {
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
+                wait_for_events(&set, &mut events, None)?;
                 // The others are reported again.
                 for event in events.iter().take((requests - served) as usize) {
                     let client = event.data.u64() as usize;
