@@ -518,9 +518,10 @@ impl<T> Wheel<T> {
             return false;
         }
         // Stale entries are not worth sorting. The records of all entries are read at once, and are in the cache when
-        // the timers are popped.
+        // the timers are popped; those of the next entries arrive while the timers of these are.
         let records = &self.records;
         let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
+        self.levels.prefetch_due(self.now_ns, |entry| records.prefetch(entry));
         sort_into(&mut self.sorted, &self.unsorted[..kept_count]);
         self.sorted_at = 0;
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);

@@ -32,6 +32,10 @@ const ENTRIES_PER_LINE: usize = 4;
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
+/// Number of entries after which [`WheelLevels::prefetch_due`] takes no further slot.
+const PREFETCHED_ENTRIES_TARGET: usize = 96;
+/// Maximum number of blocks of a slot whose entries' timers are prefetched.
+const PREFETCHED_BLOCKS_MAX: usize = 4;
 /// Number of blocks above which a wheel with few timers is swept of stale entries. The newest block
 /// of each slot does not count.
 const CROWDED_BLOCKS_MIN: usize = 8;
@@ -193,17 +197,18 @@ impl WheelLevels {
             return None;
         }
         let level = self.levels.trailing_zeros() as usize;
-        let digit = self.occupied[level].trailing_zeros();
+        let digit = self.occupied[level].trailing_zeros() as usize;
+        let (lowest_ns, highest_ns) = self.slot_bounds_ns(level, digit);
+        Some(FirstSlot { level, slot: level * SLOTS_PER_LEVEL + digit, lowest_ns, highest_ns })
+    }
+
+    /// Returns the lower and the upper bound of the deadlines in a slot, in ns.
+    fn slot_bounds_ns(&self, level: usize, digit: usize) -> (u64, u64) {
         let shift = DIGIT_BITS * level as u32;
         // Deadlines on this level agree with the base in all higher digits.
         let above = u64::MAX.checked_shl(shift + DIGIT_BITS).unwrap_or(0);
-        let lowest_ns = (self.base_ns & above) | (u64::from(digit) << shift);
-        Some(FirstSlot {
-            level,
-            slot: level * SLOTS_PER_LEVEL + digit as usize,
-            lowest_ns,
-            highest_ns: lowest_ns | ((1 << shift) - 1),
-        })
+        let lowest_ns = (self.base_ns & above) | ((digit as u64) << shift);
+        (lowest_ns, lowest_ns | ((1 << shift) - 1))
     }
 
     /// Moves the entries of the earliest slot to `unsorted`, or to lower levels if they are many.
@@ -236,6 +241,24 @@ impl WheelLevels {
         self.base_ns = first.lowest_ns;
         self.deadline_ns_min = first.lowest_ns;
         self.cascade(first.slot)
+    }
+
+    /// Calls `prefetch_timer` for entries of the slots that are opened next, as far as these begin by `now_ns` and are
+    /// on the same level.
+    pub(super) fn prefetch_due(&self, now_ns: u64, prefetch_timer: impl Fn(TimerEntry)) {
+        let Some(first) = self.first_slot() else { return };
+        let mut entries_left = PREFETCHED_ENTRIES_TARGET;
+        for digit in first.slot % SLOTS_PER_LEVEL..SLOTS_PER_LEVEL {
+            if entries_left == 0 || self.slot_bounds_ns(first.level, digit).0 > now_ns {
+                return;
+            }
+            let blocks = self.chain(first.level * SLOTS_PER_LEVEL + digit);
+            for (link, block) in blocks.take(PREFETCHED_BLOCKS_MAX) {
+                let entries = &block.entries[..link.len as usize];
+                entries.iter().for_each(|&entry| prefetch_timer(entry));
+                entries_left = entries_left.saturating_sub(entries.len());
+            }
+        }
     }
 
     /// Moves all entries of slot `index` to lower levels; returns their number.

@@ -301,11 +301,13 @@ impl<T> TimerRecords<T> {
         self.records[index as usize].payload.as_mut()
     }
 
-    /// Prefetches the record of an entry's timer.
+    /// Prefetches the record of an entry's timer: what [`is_running`](Self::is_running) and [`remove`](Self::remove)
+    /// access, which may be in two cache lines.
     #[inline]
     pub(super) fn prefetch(&self, entry: TimerEntry) {
         if let Some(record) = self.records.get(entry.index() as usize) {
-            prefetch_for_read(record);
+            prefetch_for_read(&record.stamp);
+            prefetch_for_read(&record.payload);
         }
     }
 
