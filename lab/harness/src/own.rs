@@ -257,8 +257,9 @@ fn run_with_options(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = new_run(&lab)?;
-    let mut printer = ProgressPrinter(RunLog::new(asked.over.as_ref().map(|over| &*over.name)));
-    RunLog::time_limit_line(&lab).into_iter().for_each(print_progress);
+    let log = RunLog::new(&lab, asked.over.as_ref().map(|over| &*over.name));
+    log.time_limit_line(&lab).into_iter().for_each(print_progress);
+    let mut printer = ProgressPrinter(log);
     let outcome = lab.run(&mut printer, &interrupted);
     run.complete = !outcome.interrupted;
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
@@ -340,6 +341,10 @@ impl RunObserver for FaultPrinter {
 struct ProgressPrinter(RunLog);
 
 impl RunObserver for ProgressPrinter {
+    fn begin(&mut self, visit: (usize, usize), _: usize) {
+        self.0.remaining_line(visit).into_iter().for_each(print_progress);
+    }
+
     fn records(&mut self, records: &[Record]) -> bool {
         self.0.measured_line(records).into_iter().for_each(print_progress);
         true

@@ -3,38 +3,84 @@
 use crate::lab::Lab;
 use handover_record::Record;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-/// Formatter of the lines that show a run's progress: the time limit, and each measured benchmark.
+/// Time beyond the measuring time that is not worth a line.
+const EXTRA_MIN: Duration = Duration::from_secs(30);
+
+/// Formatter of the lines that show a run's progress: the time limit, each measured benchmark, and the time that is
+/// left if the benchmarks take much longer to set up than to measure.
 #[derive(Debug)]
 pub struct RunLog {
     /// Name of the argument that a sweep varies; `None` in other runs.
     swept_argument: Option<String>,
     /// Benchmarks that already have a line.
     measured_ids: BTreeSet<String>,
+    began: Instant,
+    /// Time limit of the measurement; `None` for a run without a limit.
+    time_max: Option<Duration>,
+    /// Visits and time of the first eighth of the run, which includes checks and warm-ups.
+    first_part: Option<(usize, Duration)>,
+    has_remaining_line: bool,
 }
 
 impl RunLog {
-    /// Creates the formatter of a run. `swept_argument` is the name of the argument that a sweep
+    /// Creates the formatter of a run that starts now. `swept_argument` is the name of the argument that a sweep
     /// varies.
-    pub fn new(swept_argument: Option<&str>) -> RunLog {
-        RunLog { swept_argument: swept_argument.map(str::to_string), measured_ids: BTreeSet::new() }
+    pub fn new(lab: &Lab, swept_argument: Option<&str>) -> RunLog {
+        RunLog {
+            swept_argument: swept_argument.map(str::to_string),
+            measured_ids: BTreeSet::new(),
+            began: Instant::now(),
+            time_max: lab.time_max(),
+            first_part: None,
+            has_remaining_line: false,
+        }
     }
 
     /// Returns the line with the number of benchmarks and the time limit of their measurement; `None` for a run without
-    /// a limit. Starting processes, and waiting until the CPUs have their usual speed, come on top: together as long
-    /// again with `--time 300ms` on a busy machine.
-    pub fn time_limit_line(lab: &Lab) -> Option<String> {
-        let seconds = lab.time_max()?.as_secs_f64();
-        let limit = match seconds {
-            ..10.0 => format!("{seconds:.1} s"),
-            10.0..120.0 => format!("{seconds:.0} s"),
-            _ => format!("{:.0} min", seconds / 60.0),
-        };
+    /// a limit. Starting processes, setting up the benchmarks, and waiting until the CPUs have their usual speed, come
+    /// on top: together as long again with `--time 300ms` on a busy machine, and much longer for a benchmark whose
+    /// set-up is long.
+    pub fn time_limit_line(&self, lab: &Lab) -> Option<String> {
+        let limit = format_time(self.time_max?);
         let count = lab.groups().len();
         Some(format!(
             "{count} benchmarks, those of the run's resolution (null/*) included, take about {limit} to measure, besides \
-             starts of processes and waits for busy CPUs"
+             starts of processes, set-ups, and waits for busy CPUs"
         ))
+    }
+
+    /// Returns a line with the time that is left if it is much longer than the measurement. It is returned at most once,
+    /// after a quarter of the run; `visit` is the argument of [`RunObserver::begin`](crate::RunObserver::begin).
+    pub fn remaining_line(&mut self, visit: (usize, usize)) -> Option<String> {
+        self.remaining_line_at(visit, self.began.elapsed())
+    }
+
+    /// Does [`remaining_line`](Self::remaining_line) `elapsed` after the start of the run.
+    fn remaining_line_at(
+        &mut self,
+        (done, total): (usize, usize),
+        elapsed: Duration,
+    ) -> Option<String> {
+        let time_max = self.time_max?;
+        if 8 * done < total || self.has_remaining_line {
+            return None;
+        }
+        let (first_done, first_elapsed) = *self.first_part.get_or_insert((done, elapsed));
+        if 4 * done < total || done == first_done {
+            return None;
+        }
+        self.has_remaining_line = true;
+        let rest = (total - done) as f64 / (done - first_done) as f64;
+        let remaining = (elapsed - first_elapsed).mul_f64(rest);
+        (remaining > 2 * time_max + EXTRA_MIN).then(|| {
+            format!(
+                "most of the time is not measurement, but set-ups of the benchmarks or waits: about {left} are left; \
+                 fewer objects (--set) or contenders (--no-peers) take less",
+                left = format_time(remaining)
+            )
+        })
     }
 
     /// Returns the line of the benchmark that these records belong to; `None` without records.
@@ -47,5 +93,55 @@ impl RunLog {
         let id = format!("{}{}", first.spec, argument.unwrap_or_default());
         let line = format!("{id} measured");
         Some(if self.measured_ids.insert(id) { line } else { line + " again" })
+    }
+}
+
+/// Formats a time that a user waits for.
+fn format_time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..10.0 => format!("{seconds:.1} s"),
+        10.0..120.0 => format!("{seconds:.0} s"),
+        _ => format!("{:.0} min", seconds / 60.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_of(time_max: Option<Duration>) -> RunLog {
+        RunLog {
+            swept_argument: None,
+            measured_ids: BTreeSet::new(),
+            began: Instant::now(),
+            time_max,
+            first_part: None,
+            has_remaining_line: false,
+        }
+    }
+
+    /// Returns the lines of a run of eight passes over three benchmarks. The first pass takes twice as long as the
+    /// others, each of which takes `pass_s` seconds.
+    fn lines(time_max: Option<Duration>, pass_s: u64) -> Vec<String> {
+        let mut log = log_of(time_max);
+        let elapsed_s = |done: u64| pass_s * (done + done.min(3)) / 3;
+        let visits = 0..24;
+        visits
+            .filter_map(|done| {
+                log.remaining_line_at((done as usize, 24), Duration::from_secs(elapsed_s(done)))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn time_left_is_reported_once_if_set_ups_take_most_of_it() {
+        let measuring = Some(Duration::from_secs(1));
+        let found = lines(measuring, 60);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("about 6 min are left"), "{found:?}");
+        assert_eq!(lines(measuring, 2), [""; 0], "a short run needs no line");
+        assert_eq!(lines(Some(Duration::from_secs(480)), 60), [""; 0]);
+        assert_eq!(lines(None, 60), [""; 0], "a smoke run has no limit");
     }
 }

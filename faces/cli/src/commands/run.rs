@@ -197,13 +197,13 @@ pub(crate) fn measure(
 
     let mut run = new_run(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
-    let mut watcher = RunWatcher::new(store, &run.id, display);
+    let mut watcher = RunWatcher::new(lab, store, &run.id, display);
     watcher.try_store(|store| store.begin_run(&run));
     if let Some(name) = name {
         watcher.try_store(|store| store.add_tag(&run.id, name).map(drop));
     }
     if !is_live && !display.is_quiet {
-        RunLog::time_limit_line(lab).into_iter().for_each(console::print_error);
+        watcher.log.time_limit_line(lab).into_iter().for_each(console::print_error);
     }
     if is_live {
         watcher.live = Live::start(lab, profile, display.swept_argument, interrupted.clone());
@@ -390,7 +390,7 @@ struct RunWatcher {
 }
 
 impl RunWatcher {
-    fn new(store: Store, run_id: &str, display: ProgressDisplay<'_>) -> RunWatcher {
+    fn new(lab: &Lab, store: Store, run_id: &str, display: ProgressDisplay<'_>) -> RunWatcher {
         RunWatcher {
             store,
             run_id: run_id.to_string(),
@@ -398,7 +398,7 @@ impl RunWatcher {
             has_missed_records: false,
             live: None,
             is_quiet: display.is_quiet,
-            log: RunLog::new(display.swept_argument),
+            log: RunLog::new(lab, display.swept_argument),
         }
     }
 
@@ -414,8 +414,13 @@ impl RunWatcher {
 
 impl RunObserver for RunWatcher {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
-        if let Some(live) = &mut self.live {
-            live.start_visit(visit, group);
+        let line = self.log.remaining_line(visit);
+        match &mut self.live {
+            Some(live) => {
+                line.into_iter().for_each(|line| live.print_line(line));
+                live.start_visit(visit, group);
+            }
+            None => line.filter(|_| !self.is_quiet).into_iter().for_each(console::print_error),
         }
     }
 
