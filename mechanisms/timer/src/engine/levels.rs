@@ -504,3 +504,47 @@ pub(super) fn retain(
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Returns the deadlines of the entries that `prefetch_due` passes at `now_ns`, in order.
+    fn prefetched_ns(levels: &WheelLevels, now_ns: u64) -> Vec<u64> {
+        let seen = RefCell::new(Vec::new());
+        levels.prefetch_due(now_ns, |entry| seen.borrow_mut().push(entry.deadline_ns));
+        seen.into_inner()
+    }
+
+    #[test]
+    fn entries_of_due_slots_on_the_first_level_are_prefetched() {
+        let mut levels = WheelLevels::new(0, 0);
+        assert_eq!(prefetched_ns(&levels, u64::MAX), []);
+        // Three slots of level 0, two of level 1, and the last slot of all.
+        for deadline_ns in [10, 20, 30, 70, 140, u64::MAX] {
+            levels.push(TimerEntry::new(deadline_ns, deadline_ns));
+        }
+        assert_eq!(prefetched_ns(&levels, 9), []);
+        assert_eq!(prefetched_ns(&levels, 20), [10, 20]);
+        assert_eq!(prefetched_ns(&levels, u64::MAX), [10, 20, 30]);
+    }
+
+    #[test]
+    fn last_slot_of_all_is_prefetched_once_it_begins() {
+        let mut levels = WheelLevels::new(0, 0);
+        levels.push(TimerEntry::new(u64::MAX, 1));
+        let begins_ns = 15 << (DIGIT_BITS * (LEVELS_COUNT as u32 - 1));
+        assert_eq!(prefetched_ns(&levels, begins_ns - 1), []);
+        assert_eq!(prefetched_ns(&levels, begins_ns), [u64::MAX]);
+    }
+
+    #[test]
+    fn number_of_prefetched_entries_is_limited() {
+        let mut levels = WheelLevels::new(0, 0);
+        (0..10_000).for_each(|at| levels.push(TimerEntry::new(1 + at % 60, at)));
+        let count = prefetched_ns(&levels, u64::MAX).len();
+        assert!(count <= PREFETCHED_ENTRIES_TARGET + PREFETCHED_BLOCKS_MAX * BLOCK_ENTRIES);
+        assert!(count >= PREFETCHED_ENTRIES_TARGET);
+    }
+}
