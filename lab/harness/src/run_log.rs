@@ -5,8 +5,8 @@ use handover_record::Record;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Time beyond the measuring time that is not worth a line.
-const EXTRA_MIN: Duration = Duration::from_secs(30);
+/// Time beyond twice the measuring time up to which the time that is left is not reported.
+const UNREPORTED_MAX: Duration = Duration::from_secs(30);
 
 /// Formatter of the lines that show a run's progress: the time limit, each measured benchmark, and the time that is
 /// left if the benchmarks take much longer to set up than to measure.
@@ -74,7 +74,7 @@ impl RunLog {
         self.has_remaining_line = true;
         let rest = (total - done) as f64 / (done - first_done) as f64;
         let remaining = (elapsed - first_elapsed).mul_f64(rest);
-        (remaining > 2 * time_max + EXTRA_MIN).then(|| {
+        (remaining > 2 * time_max + UNREPORTED_MAX).then(|| {
             format!(
                 "most of the time is not measurement, but set-ups of the benchmarks or waits: about {left} are left; \
                  fewer objects (--set) or contenders (--no-peers) take less",
@@ -110,24 +110,19 @@ fn format_time(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn log_of(time_max: Option<Duration>) -> RunLog {
-        RunLog {
+    /// Returns the lines of a run of eight passes over three benchmarks. The first pass takes twice as long as the
+    /// others, each of which takes `pass_s` seconds.
+    fn lines(time_max: Option<Duration>, pass_s: u64) -> Vec<String> {
+        let mut log = RunLog {
             swept_argument: None,
             measured_ids: BTreeSet::new(),
             began: Instant::now(),
             time_max,
             first_part: None,
             has_remaining_line: false,
-        }
-    }
-
-    /// Returns the lines of a run of eight passes over three benchmarks. The first pass takes twice as long as the
-    /// others, each of which takes `pass_s` seconds.
-    fn lines(time_max: Option<Duration>, pass_s: u64) -> Vec<String> {
-        let mut log = log_of(time_max);
+        };
         let elapsed_s = |done: u64| pass_s * (done + done.min(3)) / 3;
-        let visits = 0..24;
-        visits
+        (0..24)
             .filter_map(|done| {
                 log.remaining_line_at((done as usize, 24), Duration::from_secs(elapsed_s(done)))
             })

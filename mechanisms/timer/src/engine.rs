@@ -32,7 +32,7 @@ mod sort;
 use crate::{Config, ConfigError, WheelFull};
 use entry::TimerEntry;
 use heap::EntryHeap;
-use levels::{SORTED_ENTRIES_MAX, WheelLevels, retain};
+use levels::{SORTED_ENTRIES_MAX, SORTED_ENTRIES_TARGET, WheelLevels, retain};
 pub use records::TimerId;
 use records::{EntryState, TimerRecords};
 use sort::sort_into;
@@ -45,8 +45,6 @@ const LATE_MIN: usize = 128;
 /// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in [`Wheel::added_late`].
 /// The cost of moving them is thus spread over the timers in the heap.
 const AHEAD_PER_LATE: usize = 8;
-/// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
-const SORTED_ENTRIES_TARGET: usize = 96;
 /// Slot index that stands for the heap [`Wheel::added_late`], which is no slot.
 const LATE_SLOT: usize = usize::MAX;
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
@@ -518,7 +516,7 @@ impl<T> Wheel<T> {
             return false;
         }
         // Stale entries are not worth sorting. The records of all entries are read at once, and are in the cache when
-        // the timers are popped; those of the next entries arrive while the timers of these are.
+        // the timers are popped. Meanwhile the records for the next opening are fetched.
         let records = &self.records;
         let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
         self.levels.prefetch_due(self.now_ns, |entry| records.prefetch(entry));

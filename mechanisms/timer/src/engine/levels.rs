@@ -32,8 +32,8 @@ const ENTRIES_PER_LINE: usize = 4;
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of entries after which [`WheelLevels::prefetch_due`] takes no further slot.
-const PREFETCHED_ENTRIES_TARGET: usize = 96;
+/// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
+pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
 /// Maximum number of blocks of a slot whose entries' timers are prefetched.
 const PREFETCHED_BLOCKS_MAX: usize = 4;
 /// Number of blocks above which a wheel with few timers is swept of stale entries. The newest block
@@ -245,9 +245,9 @@ impl WheelLevels {
 
     /// Calls `prefetch_timer` for entries of the slots that are opened next, as far as these begin by `now_ns` and are
     /// on the same level.
-    pub(super) fn prefetch_due(&self, now_ns: u64, prefetch_timer: impl Fn(TimerEntry)) {
+    pub(super) fn prefetch_due(&self, now_ns: u64, mut prefetch_timer: impl FnMut(TimerEntry)) {
         let Some(first) = self.first_slot() else { return };
-        let mut entries_left = PREFETCHED_ENTRIES_TARGET;
+        let mut entries_left = SORTED_ENTRIES_TARGET;
         for digit in first.slot % SLOTS_PER_LEVEL..SLOTS_PER_LEVEL {
             if entries_left == 0 || self.slot_bounds_ns(first.level, digit).0 > now_ns {
                 return;
@@ -508,13 +508,12 @@ pub(super) fn retain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
 
     /// Returns the deadlines of the entries that `prefetch_due` passes at `now_ns`, in order.
     fn prefetched_ns(levels: &WheelLevels, now_ns: u64) -> Vec<u64> {
-        let seen = RefCell::new(Vec::new());
-        levels.prefetch_due(now_ns, |entry| seen.borrow_mut().push(entry.deadline_ns));
-        seen.into_inner()
+        let mut seen_ns = Vec::new();
+        levels.prefetch_due(now_ns, |entry| seen_ns.push(entry.deadline_ns));
+        seen_ns
     }
 
     #[test]
@@ -544,7 +543,7 @@ mod tests {
         let mut levels = WheelLevels::new(0, 0);
         (0..10_000).for_each(|at| levels.push(TimerEntry::new(1 + at % 60, at)));
         let count = prefetched_ns(&levels, u64::MAX).len();
-        assert!(count <= PREFETCHED_ENTRIES_TARGET + PREFETCHED_BLOCKS_MAX * BLOCK_ENTRIES);
-        assert!(count >= PREFETCHED_ENTRIES_TARGET);
+        assert!(count <= SORTED_ENTRIES_TARGET + PREFETCHED_BLOCKS_MAX * BLOCK_ENTRIES);
+        assert!(count >= SORTED_ENTRIES_TARGET);
     }
 }
