@@ -7,5 +7,7 @@ mod descriptor;
 mod parker;
 pub mod shared;
 mod waiting;
+mod yielder;
 
 pub use parker::{ParkResult, Parker, Unparker};
+pub use yielder::{Yielder, YieldingWait};

@@ -28,7 +28,9 @@ mod word;
 
 pub use config::Config;
 #[cfg(not(handover_loom))]
-pub use drive::{ParkResult, Parker, Unparker, adaptive, adaptive_fd, shared};
+pub use drive::{
+    ParkResult, Parker, Unparker, Yielder, YieldingWait, adaptive, adaptive_fd, shared,
+};
 #[cfg(not(handover_loom))]
 pub use drive::{adaptive::Adaptive, adaptive_fd::AdaptiveFd};
 pub use engine::{SpinPolicy, Stats, WaitPlan};

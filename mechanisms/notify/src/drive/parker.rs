@@ -21,15 +21,14 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 
-use super::contention::ContentionDetector;
 use super::waiting::{SleepStart, WaitState, now_ns};
-use crate::engine::{SpinPolicy, Stats, WaitPlan};
+use super::yielder::Yielder;
+use crate::engine::Stats;
 use crate::park::{ParkWord, SleepObject};
 use crate::raw::current_cpu;
 use crate::{Config, ConfigError, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use handover_base::usage;
 use std::time::Duration;
 
 /// State of a receiver through which senders wake it, alone on its cache lines.
@@ -137,14 +136,7 @@ pub enum ParkResult {
 #[derive(Debug)]
 pub struct Parker {
     waiting: WaitState,
-    /// Policy for the number of yields before a sleep, by the results of earlier waits.
-    yield_policy: SpinPolicy,
-    /// Detector of other processes that would get the CPU by a yield. This thread then sleeps
-    /// instead.
-    contention: ContentionDetector,
-    /// `true` if recent waits completed while yielding. Other threads need this CPU, so this one
-    /// does not spin.
-    is_yielding: bool,
+    yielder: Yielder,
     /// Number of waits since a wait last polled [`EAGER_POLLS`] times. Such a wait finds out if
     /// polling pays again.
     waits_unprobed: u32,
@@ -152,14 +144,8 @@ pub struct Parker {
     polls_missed: u32,
     /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls or more found an answer.
     polls_found: u32,
-    /// `true` if this thread has answered or woken a thread of its own CPU since it last yielded.
-    is_awaited_here: bool,
     /// Count of [`share_cpu`](Self::share_cpu) since the time was last compared with that of the last yield.
     work_unchecked: u32,
-    /// Time, in ns on CLOCK_MONOTONIC, of the first comparison after this thread last yielded.
-    unyielding_since_ns: Option<u64>,
-    /// Interval, in ns, after which [`share_cpu`](Self::share_cpu) yields.
-    yield_interval_ns: u64,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
@@ -213,22 +199,7 @@ const WORK_PER_CHECK: u32 = 32;
 /// Minimum interval, in ns, between the yields of [`Parker::share_cpu`]. Requests of 10 clients on
 /// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other CPU,
 /// 900 to one on the server's. With them, the latter receives 20,000 to 39,000.
-const YIELD_INTERVAL_NS_MIN: u64 = 32_000;
-/// Duration of a yield, in ns, from which on it is long. With 1000 threads that answer, a yield takes
-/// 0.5 to 2 ms; beside a process that computes, a time slice of 3 to 8 ms.
-const LONG_YIELD_NS: u64 = 2_000_000;
-/// Ratio of the interval after a long yield to the yield's duration.
-const LONG_YIELD_FACTOR: u64 = 16;
-/// Assumed cost of a yield, in ps.
-const YIELD_PS: u64 = 500_000;
-/// Number of consecutive yields without a result after which the thread counts its context
-/// switches. There may be no other thread to run. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2
-/// times as many messages as when the thread was assumed to be alone and spun while others waited
-/// for its CPU.
-const YIELDS_BEFORE_CHECK: u32 = 4;
-/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
-/// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
-const YIELDING_NS_MAX: u64 = 10_000_000;
+const SHARE_INTERVAL_NS_MIN: u64 = 32_000;
 /// Minimum time to the deadline for yielding. With less time left, yielding would miss the deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
@@ -244,16 +215,11 @@ impl Parker {
         config.validate()?;
         Ok(Self {
             waiting: WaitState::new(config),
-            yield_policy: SpinPolicy::new(config, YIELD_PS),
-            contention: ContentionDetector::new(),
-            is_yielding: false,
+            yielder: Yielder::new(config),
             waits_unprobed: 0,
             polls_missed: 0,
             polls_found: 0,
-            is_awaited_here: false,
             work_unchecked: 0,
-            unyielding_since_ns: None,
-            yield_interval_ns: YIELD_INTERVAL_NS_MIN,
             cpu_plus_one: 0,
             expected_answer: AnswerSource::Unknown,
         })
@@ -283,7 +249,6 @@ impl Parker {
     #[inline]
     pub fn expect_answer_from(&mut self, unparker: &Unparker) {
         let expected = if self.is_on_this_cpu(unparker) {
-            self.is_awaited_here = true;
             AnswerSource::ThisCpu
         } else if self.expected_answer < AnswerSource::OtherCpu {
             AnswerSource::OtherCpu
@@ -303,7 +268,6 @@ impl Parker {
     pub fn expect_answers_from<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
         for unparker in unparkers {
             if self.is_on_this_cpu(unparker) {
-                self.is_awaited_here = true;
                 self.expected_answer = AnswerSource::ThisCpu;
                 return;
             }
@@ -330,17 +294,19 @@ impl Parker {
     pub fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let polls = match self.expected_answer {
             AnswerSource::ThisCpu => 1,
-            AnswerSource::OtherCpu | AnswerSource::OtherCpus if self.is_yielding => {
+            AnswerSource::OtherCpu | AnswerSource::OtherCpus if self.yielder.is_yielding() => {
                 self.plan_polls_for_answer()
             }
-            AnswerSource::Unknown if self.is_yielding => self.plan_probing_polls(),
+            AnswerSource::Unknown if self.yielder.is_yielding() => self.plan_probing_polls(),
             _ => EAGER_POLLS,
         };
         let found = (0..polls).any(|_| poll());
         if found {
             self.expected_answer = AnswerSource::Unknown;
             // If it took the greater number of polls, other threads still need this CPU when no answer comes.
-            self.is_yielding &= polls != EAGER_POLLS;
+            if polls == EAGER_POLLS {
+                self.yielder.record_found_by_polling();
+            }
         }
         if polls >= POLLS_BEFORE_YIELD {
             self.record_polls_for_answer(found);
@@ -371,51 +337,20 @@ impl Parker {
         }
     }
 
-    /// Records that this thread has done work for others `count` times. Yields once if it has done so for too long,
-    /// while a receiver that it has woken needs its CPU ([`expect_answer_from`](Self::expect_answer_from)). Call this
-    /// where other CPUs may provide work so fast that no wait yields: the receivers on this CPU would run only once a
-    /// time slice.
+    /// Records that this thread has done work for others `count` times. Yields once if it has done so for too long
+    /// without leaving its CPU. Call this where other CPUs may provide work so fast that no wait yields: the threads
+    /// of this CPU would run only once a time slice.
     ///
     /// # Blocking
-    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the earliest. If the last of
-    /// these yields took longer, it yields after as long a time, so that this thread has half its CPU, and if it took
-    /// more than 2 ms, as beside a process that computes, after 16 times as long.
+    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the earliest; see
+    /// [`Yielder::share_cpu`].
     #[inline]
     pub fn share_cpu(&mut self, count: u32) {
-        if self.is_awaited_here {
-            self.work_unchecked = self.work_unchecked.saturating_add(count);
-            if self.work_unchecked >= WORK_PER_CHECK {
-                self.yield_if_due();
-            }
+        self.work_unchecked = self.work_unchecked.saturating_add(count);
+        if self.work_unchecked >= WORK_PER_CHECK {
+            self.work_unchecked = 0;
+            self.yielder.share_cpu(SHARE_INTERVAL_NS_MIN);
         }
-    }
-
-    #[cold]
-    fn yield_if_due(&mut self) {
-        self.work_unchecked = 0;
-        let start_ns = now_ns();
-        let since_ns = *self.unyielding_since_ns.get_or_insert(start_ns);
-        if start_ns - since_ns >= self.yield_interval_ns && self.contention.should_yield() {
-            self.yield_once();
-            let yield_ns = now_ns() - start_ns;
-            let factor = if yield_ns > LONG_YIELD_NS { LONG_YIELD_FACTOR } else { 1 };
-            self.yield_interval_ns = (factor * yield_ns).max(YIELD_INTERVAL_NS_MIN);
-        }
-    }
-
-    /// Yields once.
-    #[inline(always)] // see yield_until()
-    fn yield_once(&mut self) {
-        self.record_cpu_left();
-        self.contention.yield_now();
-    }
-
-    /// Records that the other threads of this CPU run before this one runs again.
-    #[inline(always)]
-    fn record_cpu_left(&mut self) {
-        self.is_awaited_here = false;
-        self.work_unchecked = 0;
-        self.unyielding_since_ns = None;
     }
 
     /// Returns the number of polls in a wait without an expected answer, while yielding pays.
@@ -441,53 +376,23 @@ impl Parker {
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
         let expected = std::mem::replace(&mut self.expected_answer, AnswerSource::Unknown);
-        if !self.is_yielding
+        if !self.yielder.is_yielding()
             && expected != AnswerSource::ThisCpu
             && self.waiting.spin_for(left, poll)
         {
             return true;
         }
-        left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
-    }
-
-    /// Yields until `poll` returns `true`; gives up after a time and returns `false`. Inlined all
-    /// the way up into the loop that waits, system call included: after a switch from another
-    /// thread the processor mispredicts each return to a caller that was entered before (the kernel
-    /// overwrites the return-address predictor), 0.3 µs for the first.
-    #[inline(always)]
-    fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
-        if !self.contention.should_yield() {
-            self.is_yielding = false;
+        if left.is_some_and(|left| left < YIELD_LEFT_MIN) {
             return false;
         }
-        let WaitPlan::Spin { spins_max: yields_max } = self.yield_policy.plan_wait(false) else {
-            return false;
-        };
-        let mut since_ns = None;
-        let mut switches_before = 0;
-        for yields in 1..=yields_max {
-            self.yield_once();
+        let mut wait = self.yielder.start_wait();
+        while self.yielder.yield_once(&mut wait) {
             if poll() {
-                stage::record_yielded(yields);
-                self.yield_policy.record_spun(yields);
-                self.is_yielding = yields <= YIELDS_BEFORE_CHECK
-                    || involuntary_switches() - switches_before
-                        >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
+                self.yielder.record_found(&wait);
                 self.waiting.record_found_yielding();
                 return true;
             }
-            if yields < YIELDS_BEFORE_CHECK {
-                continue;
-            }
-            if yields == YIELDS_BEFORE_CHECK {
-                switches_before = involuntary_switches();
-            }
-            let now_ns = now_ns();
-            if now_ns.saturating_sub(*since_ns.get_or_insert(now_ns)) > YIELDING_NS_MAX {
-                break;
-            }
         }
-        self.is_yielding = false;
         false
     }
 
@@ -537,7 +442,7 @@ impl Parker {
             self.waiting.record_found_before_sleep();
             return ParkResult::NotParked;
         }
-        self.record_cpu_left();
+        self.yielder.record_cpu_left();
         let asleep = SleepStart::now();
         stage::record_parked(unparker);
         sleep(asleep.since_ns());
@@ -546,12 +451,13 @@ impl Parker {
             Some(sender_cpu) => {
                 // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
                 let woken_at_ns = unparker.woken_at_ns.load(Ordering::Relaxed);
-                self.yield_policy.record_woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
+                let after_ns = woken_at_ns.saturating_sub(asleep.since_ns());
+                self.yielder.record_sleep(Some(after_ns));
                 self.waiting.record_sender_wake(woken_at_ns, sender_cpu, asleep);
                 ParkResult::Unparked
             }
             None => {
-                self.yield_policy.record_timeout();
+                self.yielder.record_sleep(None);
                 self.waiting.record_unnotified_sleep();
                 ParkResult::SleepEnded
             }
@@ -566,12 +472,6 @@ impl Parker {
     }
 }
 
-/// Returns the number of involuntary context switches of this thread. It grows with a yield after
-/// which another thread ran, and not with one after which this thread ran on.
-fn involuntary_switches() -> u64 {
-    usage::thread_usage().switches_involuntary
-}
-
 #[cfg(all(test, not(handover_loom)))]
 mod tests {
     use super::*;
@@ -579,7 +479,10 @@ mod tests {
     /// A parker that is on CPU 0, and yields to others there.
     fn yielding() -> Parker {
         let mut parker = Parker::new(Config::default()).expect("the defaults are valid");
-        (parker.cpu_plus_one, parker.is_yielding) = (1, true);
+        parker.cpu_plus_one = 1;
+        let mut wait = parker.yielder.start_wait();
+        assert!(parker.yielder.yield_once(&mut wait));
+        parker.yielder.record_found(&wait);
         parker
     }
 
@@ -650,22 +553,6 @@ mod tests {
         }
         assert_eq!(poll_for_two(u32::MAX), POLLS_BEFORE_YIELD);
         assert_eq!(poll_for_two(u32::MAX), 1);
-    }
-
-    #[test]
-    fn thread_that_works_for_others_yields_at_intervals_to_a_receiver_on_its_cpu() {
-        let mut parker = yielding();
-        parker.share_cpu(u32::MAX);
-        assert_eq!(parker.unyielding_since_ns, None, "nobody on this CPU waits");
-        parker.expect_answer_from(&unparker_on(0));
-        parker.share_cpu(WORK_PER_CHECK);
-        let since_ns = parker.unyielding_since_ns.expect("the first check");
-        let until = (0..100_000_000).find(|_| {
-            parker.share_cpu(1);
-            !parker.is_awaited_here
-        });
-        assert!(until.is_some(), "no yield although a receiver on this CPU waits");
-        assert!(now_ns() - since_ns >= YIELD_INTERVAL_NS_MIN);
     }
 
     #[test]
