@@ -39,7 +39,8 @@ pub struct Config {
     /// Maximum number of running timers. Default 65,536.
     pub timers_max: u32,
     /// Maximum time for which the endpoint spins before it sleeps, at most 1 s. Zero sleeps at once.
-    /// Default 20 µs.
+    /// Otherwise, where peers in shared memory run on the same CPU, the endpoint also yields to them before it sleeps,
+    /// and instead of spinning while that pays. Default 20 µs.
     #[serde(rename = "spin_ns_max", with = "integer_ns")]
     pub spin_max: Duration,
     /// `true` to never sleep: for threads that have a CPU to themselves. Default false.

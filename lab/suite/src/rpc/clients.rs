@@ -29,8 +29,6 @@ const CALLS_PER_LEAST_SAMPLE: u64 = 1000;
 pub(super) struct RpcClients {
     server_address: Region<PublishedAddress>,
     clients_count: usize,
-    /// `true` if participants share CPUs, so that a waiting participant must not keep its CPU.
-    is_crowded: bool,
 }
 
 /// Counters of served requests. All accesses are Relaxed: only the server's thread uses them.
@@ -62,28 +60,23 @@ impl Handover for RpcClients {
     }
 
     fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (clients_count, is_crowded) = (args.clients_count as usize, setup.is_crowded());
-        Ok(Self { server_address: setup.shared_region()?, clients_count, is_crowded })
+        let clients_count = args.clients_count as usize;
+        Ok(Self { server_address: setup.shared_region()?, clients_count })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
-        if participant.index > 0 {
-            let usual = Config::default();
-            return self.run_client(match self.is_crowded {
-                true => usual.spin_max(Duration::ZERO),
-                false => usual,
-            });
+        match participant.index {
+            0 => self.serve(out),
+            _ => self.run_client(),
         }
-        // The server has its own CPU, regardless of its clients' placement.
-        self.serve(Config::default(), out)
     }
 }
 
 impl RpcClients {
     /// Runs a client: calls until the server has stopped.
-    fn run_client(&self, config: Config) -> Result<(), Fault> {
+    fn run_client(&self) -> Result<(), Fault> {
         let address = self.server_address.wait()?.parse().map_err(Fault::from_error)?;
-        let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
+        let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
         let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
         loop {
             match endpoint.call::<_, ()>(peer, NOOP_METHOD, &()) {
@@ -95,8 +88,8 @@ impl RpcClients {
     }
 
     /// Runs the server: waits until all clients are connected, and times batches of requests.
-    fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
-        let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
+    fn serve(&self, out: &mut Samples) -> Result<(), Fault> {
+        let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
         let by_client = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
         let counts = Arc::new(RequestCounts {
             by_client,

@@ -27,6 +27,7 @@ use super::timers::Timers;
 use crate::clock;
 use crate::engine::{Calls, FrameHeader, PeerKey};
 use crate::{Address, CloseReason, Config, EndpointError, LogLevel, Transport};
+use handover_notify::Yielder;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,6 +163,17 @@ pub struct EventLoop {
     poll_interval_ticks: u64,
     /// Maximum time of spinning before a sleep, in clock ticks.
     spin_ticks_max: u64,
+    yielder: Yielder,
+    /// `true` if a peer in shared memory runs on this thread's CPU, or several peers of such a peer run there.
+    is_cpu_shared: bool,
+    /// Buffer for the CPUs of this thread and of the peers in shared memory, plus one.
+    cpus_buffer: Vec<u32>,
+    /// Time of the last comparison of the peers' CPUs, in clock ticks.
+    last_cpu_check_ticks: u64,
+    /// Minimum time between two such comparisons, in clock ticks.
+    cpu_check_interval_ticks: u64,
+    /// Number of waits since one last spun, while yields pay.
+    waits_unspun: u32,
     stats: Stats,
 }
 
@@ -214,6 +226,12 @@ impl EventLoop {
             last_poll_ticks: clock::ticks(),
             poll_interval_ticks: clock::ticks_from_ns(EPOLL_INTERVAL_NS),
             spin_ticks_max: clock::ticks_from_ns(clock::ns_from_duration(config.spin_max)),
+            yielder: Yielder::among_processes(handover_notify::Config::default()),
+            is_cpu_shared: false,
+            cpus_buffer: Vec::new(),
+            last_cpu_check_ticks: 0,
+            cpu_check_interval_ticks: 0,
+            waits_unspun: 0,
             stats: Stats::default(),
             config,
         })

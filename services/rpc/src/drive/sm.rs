@@ -18,7 +18,7 @@ use crate::raw::{
     INLINE_BODY_BYTES_MAX, MessageSlot, Segment, SegmentEnd, file_id, peer_credentials,
 };
 use crate::{CloseReason, FrameError};
-use handover_base::sync::shared::Ordering;
+use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_notify::SleepObject;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -401,8 +401,29 @@ impl SharedMemoryLink {
         self.own_end().status.asleep.declare_sleep(SleepObject::Elsewhere);
     }
 
+    /// Publishes the CPU that this end runs on, plus one; returns the peer's. It is 0 if unknown.
+    pub(crate) fn exchange_cpus(&self, cpu_plus_one: u32) -> u32 {
+        // Relaxed, here and below: hints.
+        store_if_changed(&self.own_end().status.cpu_plus_one, cpu_plus_one);
+        self.peer_end().status.cpu_plus_one.load(Ordering::Relaxed)
+    }
+
+    /// Publishes how many others need the peer's CPU; returns how many others need this end's CPU, as the peer has
+    /// published.
+    pub(crate) fn exchange_sharers(&self, peer_cpu_sharers: u32) -> u32 {
+        store_if_changed(&self.own_end().status.peer_cpu_sharers, peer_cpu_sharers);
+        self.peer_end().status.peer_cpu_sharers.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn declare_awake(&mut self) {
         self.own_end().status.asleep.withdraw_sleep();
+    }
+}
+
+/// Stores `value` if `word` holds another one, so that the cache line is not written in vain.
+fn store_if_changed(word: &AtomicU32, value: u32) {
+    if word.load(Ordering::Relaxed) != value {
+        word.store(value, Ordering::Relaxed);
     }
 }
 

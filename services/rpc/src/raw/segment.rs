@@ -38,6 +38,10 @@ pub(crate) struct EndStatus {
     pub(crate) asleep: ParkWord,
     /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes this end.
     pub(crate) wants_space: AtomicU32,
+    /// CPU on which this end ran last, plus one; 0 if unknown. A hint.
+    pub(crate) cpu_plus_one: AtomicU32,
+    /// Number of other peers of this end, and of this end itself, on the peer's CPU. A hint.
+    pub(crate) peer_cpu_sharers: AtomicU32,
 }
 
 /// Read position of one end of the connection, on a separate cache line.

@@ -8,6 +8,7 @@ use crate::drive::link::AnyLink;
 use crate::drive::sm::SharedMemoryLink;
 use crate::engine::CallId;
 use crate::stage;
+use handover_base::affinity;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
 
@@ -22,6 +23,20 @@ const POLLS_OF_ONLY_PEER: u32 = 128;
 /// Number of polls for the answer of a call before other work is done. Together they take less than
 /// 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
+/// Interval, in waits, at which a wait spins although yielding pays. This wait finds out if spinning
+/// pays again.
+const WAITS_PER_SPIN_PROBE: u32 = 64;
+/// Number of turns of the loop that waits after which it checks whether to yield. Together they take some µs.
+const TURNS_PER_SHARE_CHECK: u32 = 16;
+/// Minimum interval, in ns, between two yields of an endpoint that always finds work. Without them, calls from clients on
+/// its CPU would be served once a time slice.
+const SHARE_INTERVAL_NS_MIN: u64 = 8_000;
+/// Interval, in ns, at which an endpoint without peers exchanges CPU numbers with its peers.
+const CPU_CHECK_NS: u64 = 200_000;
+/// Time by which each peer prolongs this interval, in ns.
+const CPU_CHECK_NS_PER_PEER: u64 = 16_000;
+/// Minimum time to the deadline for yielding, in ns. With less time left, yielding would miss the deadline.
+const YIELD_LEFT_NS_MIN: u64 = 50_000;
 
 impl EventLoop {
     /// Polls briefly for the next message of the only peer, if memory is shared with it.
@@ -102,6 +117,7 @@ impl EventLoop {
 
     /// Runs one more iteration; if it finds no work, sleeps until an event or `deadline_ns`.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
+        self.share_cpu();
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_sleep);
         self.inbox.mailbox.declare_sleep();
         if !self.run_iteration(sink, false) {
@@ -115,6 +131,8 @@ impl EventLoop {
             if timeout_ns.is_some() || !self.sleep_in_read() {
                 self.poll(timeout_ns);
             }
+            self.yielder.record_cpu_left();
+            self.yielder.record_sleep(None);
         }
         self.inbox.mailbox.declare_awake();
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_awake);
@@ -126,6 +144,73 @@ impl EventLoop {
         self.config.spin_forever || self.spin_ticks_max > 0
     }
 
+    /// Yields once if this thread has worked for a while, and a peer needs its CPU. Called now and then.
+    fn share_cpu(&mut self) {
+        let now_ticks = clock::ticks();
+        if now_ticks.wrapping_sub(self.last_cpu_check_ticks) >= self.cpu_check_interval_ticks {
+            self.last_cpu_check_ticks = now_ticks;
+            self.compare_cpus();
+        }
+        if self.is_cpu_shared {
+            self.yielder.share_cpu(SHARE_INTERVAL_NS_MIN);
+        }
+    }
+
+    /// Exchanges CPU numbers with the peers in shared memory. Tells each peer how many others need its CPU, and finds out
+    /// how many need this thread's CPU.
+    #[cold]
+    fn compare_cpus(&mut self) {
+        let cpu_plus_one = affinity::current_cpu().saturating_add(1);
+        let mut cpus = std::mem::take(&mut self.cpus_buffer);
+        cpus.clear();
+        cpus.push(cpu_plus_one);
+        self.peers.for_each_shared_memory_link(|link| cpus.push(link.exchange_cpus(cpu_plus_one)));
+        cpus.sort_unstable();
+        let count_others = |cpu: u32| match cpu {
+            0 => 0,
+            // Without the one that runs there.
+            _ => (cpus.partition_point(|&it| it <= cpu) - cpus.partition_point(|&it| it < cpu))
+                .saturating_sub(1) as u32,
+        };
+        let mut sharers = count_others(cpu_plus_one);
+        self.peers.for_each_shared_memory_link(|link| {
+            let peer_cpu = link.exchange_cpus(cpu_plus_one);
+            sharers = sharers.max(link.exchange_sharers(count_others(peer_cpu)));
+        });
+        self.is_cpu_shared = sharers > 0;
+        self.yielder.set_sharers(sharers);
+        let interval_ns = CPU_CHECK_NS + CPU_CHECK_NS_PER_PEER * cpus.len() as u64;
+        self.cpu_check_interval_ticks = clock::ticks_from_ns(interval_ns);
+        self.cpus_buffer = cpus;
+    }
+
+    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended by yielding. One wait in
+    /// [`WAITS_PER_SPIN_PROBE`] spins all the same.
+    fn skips_spin(&mut self) -> bool {
+        if !self.is_cpu_shared || self.config.spin_forever || !self.yielder.is_yielding() {
+            return false;
+        }
+        self.waits_unspun += 1;
+        if self.waits_unspun < WAITS_PER_SPIN_PROBE {
+            return true;
+        }
+        self.waits_unspun = 0;
+        self.yielder.record_found_by_polling();
+        false
+    }
+
+    /// Yields while that pays, until an iteration finds work. Returns `true` if one has.
+    fn yield_until_work(&mut self, sink: &mut impl RequestSink) -> bool {
+        let mut wait = self.yielder.start_wait();
+        while self.yielder.yield_once(&mut wait) {
+            if self.run_iteration(sink, false) {
+                self.yielder.record_found(&wait);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
     /// first. Spins, then sleeps, as configured.
     #[inline]
@@ -135,10 +220,16 @@ impl EventLoop {
         deadline_ns: u64,
         mut done: impl FnMut(&mut Self, bool) -> bool,
     ) -> bool {
-        let spins = self.spins();
-        let (mut idle_turns, mut idle_ticks, mut busy_turns) = (0u32, 0, 0u32);
+        let mut spins = self.spins();
+        let (mut turns, mut idle_turns, mut idle_ticks, mut busy_turns) = (0u32, 0u32, 0, 0u32);
         loop {
             let did = self.run_iteration(sink, spins);
+            turns = turns.wrapping_add(1);
+            let is_due = turns.is_multiple_of(TURNS_PER_SHARE_CHECK)
+                || self.iterations_since_clock_read == 0;
+            if is_due && !self.config.spin_forever {
+                self.share_cpu();
+            }
             if done(self, did) {
                 return true;
             }
@@ -154,6 +245,9 @@ impl EventLoop {
                 continue;
             }
             idle_turns = idle_turns.wrapping_add(1);
+            if idle_turns == 1 {
+                spins = self.spins() && !self.skips_spin();
+            }
             if spins {
                 self.poll_only_peer();
                 if !idle_turns.is_multiple_of(ITERATIONS_PER_CLOCK_READ) {
@@ -167,10 +261,20 @@ impl EventLoop {
             if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
                 return false;
             }
-            let spent = now_ticks.wrapping_sub(idle_ticks) >= self.spin_ticks_max;
-            if !self.config.spin_forever && spent {
+            let spent = !spins || now_ticks.wrapping_sub(idle_ticks) >= self.spin_ticks_max;
+            if self.config.spin_forever || !spent {
+                continue;
+            }
+            idle_turns = 0;
+            let yields = self.spins()
+                && self.is_cpu_shared
+                && (deadline_ns == u64::MAX || deadline_ns > clock::now_ns() + YIELD_LEFT_NS_MIN);
+            if yields && self.yield_until_work(sink) {
+                if done(self, true) {
+                    return true;
+                }
+            } else {
                 self.sleep(sink, deadline_ns);
-                idle_turns = 0;
             }
         }
     }
@@ -179,9 +283,10 @@ impl EventLoop {
 #[cfg(test)]
 mod tests {
     use crate::drive::event_loop::sealed::Driver;
-    use crate::{Config, Endpoint};
+    use crate::{Calling, Config, Endpoint, Method};
+    use handover_base::affinity;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn stop_by_the_last_other_handle_keeps_the_thread_from_sleeping_in_a_read() {
@@ -204,5 +309,47 @@ mod tests {
         assert!(!event_loop.sleep_in_read(), "the thread slept although a stop was requested");
         later.join().expect("the other thread panicked");
         server.join().expect("the other thread panicked");
+    }
+
+    /// Calls a server whose thread runs on `server_cpu` until this thread, on `client_cpu`, knows whether it shares
+    /// its CPU as `expected`; returns `false` if it does not learn that within 10 s.
+    fn learns_of_sharing(client_cpu: u32, server_cpu: u32, expected: bool) -> bool {
+        let mut server = Endpoint::new(Config::default()).expect("create an endpoint");
+        server.register("noop", 0, |_, ()| Ok(())).expect("register a procedure");
+        let address = server.listen(&"sm://".parse().expect("parse the address")).expect("listen");
+        let stop_server = server.stopper();
+        let server = thread::spawn(move || {
+            affinity::pin(server_cpu).expect("pin the server");
+            server.serve();
+        });
+        affinity::pin(client_cpu).expect("pin the client");
+        let mut client = Endpoint::new(Config::default()).expect("create an endpoint");
+        let peer = client.connect(&address).expect("a server");
+        let start = Instant::now();
+        let mut learns = || {
+            client.call::<_, ()>(peer, Method::new("noop"), &()).expect("call");
+            // Both have compared their CPUs several times by then.
+            start.elapsed() > Duration::from_millis(50)
+                && client.event_loop().is_cpu_shared == expected
+        };
+        let learned = std::iter::repeat_with(&mut learns)
+            .take_while(|_| start.elapsed() < Duration::from_secs(10))
+            .any(|learned| learned);
+        stop_server.stop();
+        server.join().expect("the other thread panicked");
+        learned
+    }
+
+    #[test]
+    fn ends_learn_whether_they_share_a_cpu() {
+        let cpus = affinity::thread_cpus();
+        thread::spawn(move || {
+            assert!(learns_of_sharing(cpus[0], cpus[0], true));
+            if let [first, second, ..] = cpus[..] {
+                assert!(learns_of_sharing(first, second, false));
+            }
+        })
+        .join()
+        .expect("the client panicked");
     }
 }
