@@ -7,6 +7,7 @@
 //   call; models check them;
 // - `raw::cpu`, `stage`: the CPU's number, and probe sites;
 // - `drive::waiting`: the loop that spins, then sleeps, over engine and word;
+// - `drive::{contention, yielder}`: yields to other threads of the CPU;
 // - `drive::{adaptive, adaptive_fd, parker}`: the mechanisms;
 // - `task`: the mechanism whose receiver learns of the last drop, over `word`; a model checks it;
 // - `raw::mapping`, `drive::shared`: an adaptive core in memory that processes share.
