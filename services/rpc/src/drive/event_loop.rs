@@ -164,7 +164,7 @@ pub struct EventLoop {
     /// Maximum time of spinning before a sleep, in clock ticks.
     spin_ticks_max: u64,
     yielder: Yielder,
-    /// `true` if a peer in shared memory runs on this thread's CPU, or several peers of such a peer run there.
+    /// `true` if a peer in shared memory, or another peer of such a peer, was last seen on this thread's CPU.
     is_cpu_shared: bool,
     /// Buffer for the CPUs of this thread and of the peers in shared memory, plus one.
     cpus_buffer: Vec<u32>,

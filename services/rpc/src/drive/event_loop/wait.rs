@@ -1,4 +1,4 @@
-//! Waiting: spins, polls epoll, and sleeps until an event or a deadline.
+//! Waiting: spins, yields to peers on the same CPU, polls epoll, and sleeps until an event or a deadline.
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
@@ -28,12 +28,12 @@ const POLLS_FOR_ANSWER: u32 = 1024;
 const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Number of turns of the loop that waits after which it checks whether to yield. Together they take some µs.
 const TURNS_PER_SHARE_CHECK: u32 = 16;
-/// Minimum interval, in ns, between two yields of an endpoint that always finds work. Without them, calls from clients on
-/// its CPU would be served once a time slice.
+/// Minimum interval, in ns, between two yields of an endpoint that always finds work. Without them, clients on its CPU
+/// would be served once a time slice.
 const SHARE_INTERVAL_NS_MIN: u64 = 8_000;
-/// Interval, in ns, at which an endpoint without peers exchanges CPU numbers with its peers.
+/// Minimum time, in ns, between two exchanges of CPU numbers with the peers.
 const CPU_CHECK_NS: u64 = 200_000;
-/// Time by which each peer prolongs this interval, in ns.
+/// Time by which each peer prolongs it, in ns.
 const CPU_CHECK_NS_PER_PEER: u64 = 16_000;
 /// Minimum time to the deadline for yielding, in ns. With less time left, yielding would miss the deadline.
 const YIELD_LEFT_NS_MIN: u64 = 50_000;
@@ -184,8 +184,8 @@ impl EventLoop {
         self.cpus_buffer = cpus;
     }
 
-    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended by yielding. One wait in
-    /// [`WAITS_PER_SPIN_PROBE`] spins all the same.
+    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended by yielding. One wait
+    /// in [`WAITS_PER_SPIN_PROBE`] spins all the same.
     fn skips_spin(&mut self) -> bool {
         if !self.is_cpu_shared || self.config.spin_forever || !self.yielder.is_yielding() {
             return false;
@@ -195,6 +195,7 @@ impl EventLoop {
             return true;
         }
         self.waits_unspun = 0;
+        // If the spin finds nothing, the wait yields, which is recorded again.
         self.yielder.record_found_by_polling();
         false
     }
@@ -212,7 +213,7 @@ impl EventLoop {
     }
 
     /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
-    /// first. Spins, then sleeps, as configured.
+    /// first. Spins, yields to peers on this CPU, and sleeps, as configured.
     #[inline]
     pub(crate) fn run_until<S: RequestSink>(
         &mut self,
