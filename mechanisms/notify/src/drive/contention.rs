@@ -5,9 +5,9 @@
 //! computes, the work waits for the whole slice, whereas a thread that sleeps runs within some µs once woken. With
 //! hundreds of threads that yield, yielding is still faster: all of them run between two such slices.
 //!
-//! Beside builds on two CPUs, 2026-11, with yields alone and with a detector whose readings each thread took for itself:
-//! `hello3` 0.6 and 53 thousand messages a second, `hello4 10` 16 and 536, `hello5 10` 3.8 and 23. Without the limit of
-//! [`SWITCHES_PER_MS_MAX`], `hello4 1000` fell from 397 to 113.
+//! Beside builds on two CPUs, 2026-11, with yields alone and with a detector whose readings each thread took for
+//! itself: `hello3` 0.6 and 53 thousand messages a second, `hello4 10` 16 and 536, `hello5 10` 3.8 and 23. Without the
+//! limit of [`SWITCHES_PER_MS_MAX`], `hello4 1000` fell from 397 to 113.
 
 use super::waiting::now_ns;
 use handover_base::{affinity, usage};

@@ -26,7 +26,7 @@ const INTERVAL_FACTOR_MAX: u64 = 4;
 /// Duration of a yield, in ns, up to which no other thread may have run.
 const SHORT_YIELD_NS: u64 = 4_000;
 /// Duration of a yield, in ns, from which on it is long. Beside a process that computes it takes a time slice of 3 to 8
-/// ms; with 1000 threads that answer, 0.5 to 2 ms.
+/// ms; with 1000 threads that answer, on two CPUs, 0.5 to 5 ms.
 const LONG_YIELD_NS: u64 = 3_000_000;
 /// Time by which each other thread that yields on this CPU prolongs a yield that is not long, in ns.
 const YIELD_NS_PER_SHARER: u64 = 64_000;
@@ -168,8 +168,8 @@ impl Yielder {
         YieldingWait { yields_max, ..YieldingWait::default() }
     }
 
-    /// Yields once; then check whether there is work, and call [`record_found`](Self::record_found) if there is. Returns
-    /// `false` without a yield if it is time to sleep. Then report the end of the sleep by
+    /// Yields once; then check whether there is work, and call [`record_found`](Self::record_found) if there is.
+    /// Returns `false` without a yield if it is time to sleep. Then report the end of the sleep by
     /// [`record_sleep`](Self::record_sleep).
     ///
     /// Inlined all the way up into the loop that waits, system call included: after a switch from another thread the
@@ -208,10 +208,10 @@ impl Yielder {
     /// time slice. Returns `true` if it has yielded.
     ///
     /// # Blocking
-    /// In a call that yields, until this thread gets the CPU again. It yields after `interval_ns_min` at the earliest. If
-    /// the last of these yields took longer, it yields after as long a time, at most 4 times `interval_ns_min`; if it
-    /// took 3 ms or more, as beside a process that computes, after 16 times as long. While no other thread runs on
-    /// this CPU, the interval doubles from yield to yield, up to 1 ms.
+    /// In a call that yields, until this thread gets the CPU again. It yields after `interval_ns_min` at the earliest.
+    /// If the last of these yields took longer, it yields after as long a time, at most 4 times `interval_ns_min`; if
+    /// it took 3 ms or more, as beside a process that computes, or among hundreds of threads that yield, after 16 times
+    /// as long. While no other thread runs on this CPU, the interval doubles from yield to yield, up to 1 ms.
     #[cold]
     pub fn share_cpu(&mut self, interval_ns_min: u64) -> bool {
         let start_ns = now_ns();

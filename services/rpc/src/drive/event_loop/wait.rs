@@ -156,8 +156,8 @@ impl EventLoop {
         }
     }
 
-    /// Exchanges CPU numbers with the peers in shared memory. Tells each peer how many others need its CPU, and finds out
-    /// how many need this thread's CPU.
+    /// Exchanges CPU numbers with the peers in shared memory. Tells each peer how many others need its CPU, and finds
+    /// out how many need this thread's CPU.
     #[cold]
     fn compare_cpus(&mut self) {
         let cpu_plus_one = affinity::current_cpu().saturating_add(1);
@@ -184,8 +184,8 @@ impl EventLoop {
         self.cpus_buffer = cpus;
     }
 
-    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended by yielding. One wait
-    /// in [`WAITS_PER_SPIN_PROBE`] spins all the same.
+    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended by yielding. One
+    /// wait in [`WAITS_PER_SPIN_PROBE`] spins all the same.
     fn skips_spin(&mut self) -> bool {
         if !self.is_cpu_shared || self.config.spin_forever || !self.yielder.is_yielding() {
             return false;
