@@ -262,7 +262,7 @@ impl ThreadState {
     #[inline]
     pub(crate) fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let shared = &self.shared;
-        self.parker.poll_eagerly(&mut || poll() || shared.is_stop_requested())
+        self.parker.poll_eagerly(shared.unparker(), &mut || poll() || shared.is_stop_requested())
     }
 
     /// Yields at intervals to threads of this CPU to which messages were sent, unless the run is to end. `handled` is the

@@ -324,7 +324,7 @@ impl Worker {
             found || !self.owner.inbox.is_empty()
         };
         let mut parker = self.parker.borrow_mut();
-        if !parker.poll_eagerly(&mut should_wake) {
+        if !parker.poll_eagerly(&self.owner.unparker, &mut should_wake) {
             parker.spin(deadline_ns, &mut should_wake);
         }
         self.has_spun.set(!found);
@@ -553,7 +553,8 @@ impl Worker {
         }
         let mut parker = self.parker.borrow_mut();
         if !self.has_spun.replace(false)
-            && (parker.poll_eagerly(&mut should_wake) || parker.spin(deadline_ns, &mut should_wake))
+            && (parker.poll_eagerly(&self.owner.unparker, &mut should_wake)
+                || parker.spin(deadline_ns, &mut should_wake))
         {
             return;
         }

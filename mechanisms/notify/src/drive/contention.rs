@@ -7,7 +7,7 @@
 //!
 //! Beside builds on two CPUs, 2026-11, with yields alone and with a detector whose readings each thread took for
 //! itself: `hello3` 0.6 and 53 thousand messages a second, `hello4 10` 16 and 536, `hello5 10` 3.8 and 23. Without the
-//! limit of [`SWITCHES_PER_MS_MAX`], `hello4 1000` fell from 397 to 113.
+//! limit of [`SWITCHES_PER_MS_MIN`], `hello4 1000` fell from 397 to 113.
 
 use super::waiting::now_ns;
 use handover_base::{affinity, usage};
@@ -31,9 +31,20 @@ const WAITS_MAX: u32 = 1 << 16;
 const INTERVAL_NS_MIN: u64 = 30_000_000;
 /// Maximum time, in ns, between two CPU readings that are compared.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
-/// Rate of involuntary context switches, per ms and CPU, above which no contention is detected.
-/// Above it, yielding pays despite other processes.
-const SWITCHES_PER_MS_MAX: u64 = 16;
+/// Rate of involuntary context switches, per ms and CPU, from which on many threads of this process yield. Yielding then
+/// pays despite other processes.
+const SWITCHES_PER_MS_MIN: u64 = 16;
+
+/// Users of the CPUs of this process while some of its threads yield and wait for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CpuUsers {
+    /// Many threads of this process, which switch often.
+    ManyThreads,
+    /// Few threads of this process, which rarely switch.
+    FewThreads,
+    /// Other processes, so that sleeping pays more than yielding.
+    OtherProcesses,
+}
 
 /// Time on CLOCK_MONOTONIC, and the process's CPU time and context switches by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +67,20 @@ impl CpuReading {
         }
     }
 
-    /// Returns `true` if the readings show contention, so that sleeping pays more than yielding.
-    /// Since `self`, the process left more than half a CPU of `cpus_count` to others, and had few
-    /// involuntary context switches.
-    fn shows_contention(self, now: Self, cpus_count: usize) -> bool {
+    /// Returns who used the CPUs between the readings `self` and `now`: other processes if this one left them more than
+    /// half a CPU of `cpus_count`, unless it had many involuntary context switches.
+    fn users(self, now: Self, cpus_count: usize) -> CpuUsers {
         let cpus_count = cpus_count as u64;
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
         let used_ns = now.cpu_ns.saturating_sub(self.cpu_ns);
         let switches = now.switches.saturating_sub(self.switches);
-        2 * used_ns < (2 * cpus_count - 1) * elapsed_ns
-            && switches * 1_000_000 < SWITCHES_PER_MS_MAX * cpus_count * elapsed_ns
+        if switches * 1_000_000 >= SWITCHES_PER_MS_MIN * cpus_count * elapsed_ns {
+            CpuUsers::ManyThreads
+        } else if 2 * used_ns < (2 * cpus_count - 1) * elapsed_ns {
+            CpuUsers::OtherProcesses
+        } else {
+            CpuUsers::FewThreads
+        }
     }
 }
 
@@ -75,22 +90,22 @@ impl CpuReading {
 struct ProcessCheck {
     /// Reading that the next one is compared with.
     started: Option<CpuReading>,
-    /// Time of the last comparison in ns, and its result: `true` for contention.
-    last: Option<(u64, bool)>,
+    /// Time of the last comparison in ns, and its result.
+    last: Option<(u64, CpuUsers)>,
 }
 
 /// Check of this process for contention, shared by its threads.
 static PROCESS_CHECK: Mutex<ProcessCheck> = Mutex::new(ProcessCheck { started: None, last: None });
 
 impl ProcessCheck {
-    /// Returns `true` if other processes contend for the CPUs; `None` if unknown. Compares two readings, unless the
-    /// last comparison is less than [`INTERVAL_NS_MIN`] old.
+    /// Returns who uses the CPUs; `None` if unknown. Compares two readings, unless the last comparison is less than
+    /// [`INTERVAL_NS_MIN`] old.
     fn check(
         &mut self,
         now_ns: u64,
         read: impl FnOnce() -> CpuReading,
         count_cpus: impl FnOnce() -> usize,
-    ) -> Option<bool> {
+    ) -> Option<CpuUsers> {
         if let Some((at_ns, result)) = self.last
             && now_ns.saturating_sub(at_ns) < INTERVAL_NS_MIN
         {
@@ -106,10 +121,17 @@ impl ProcessCheck {
         if elapsed_ns.is_none_or(|it| it > INTERVAL_NS_MAX) {
             return None;
         }
-        let result = started?.shows_contention(reading, count_cpus());
+        let result = started?.users(reading, count_cpus());
         self.last = Some((reading.at_ns, result));
         Some(result)
     }
+}
+
+/// Returns who uses the CPUs of this process; `None` if unknown. Call it after long yields.
+pub(super) fn check_process() -> Option<CpuUsers> {
+    let count_cpus = || affinity::thread_cpus().len();
+    // If another thread holds the lock, this one asks again after its next long yield.
+    PROCESS_CHECK.try_lock().ok()?.check(now_ns(), CpuReading::now, count_cpus)
 }
 
 /// Detector of yields that give the CPU to other processes for whole time slices. A thread decides
@@ -152,18 +174,13 @@ impl ContentionDetector {
         sched_yield();
         self.yields = self.yields.wrapping_add(1);
         if clock_gettime(ClockId::MonotonicCoarse).tv_nsec != before {
-            self.record_tick(|| {
-                let count_cpus = || affinity::thread_cpus().len();
-                // If another thread holds the lock, this one asks again at its next long yield.
-                PROCESS_CHECK.try_lock().ok()?.check(now_ns(), CpuReading::now, count_cpus)
-            });
+            self.record_tick(check_process);
         }
     }
 
-    /// Records that the coarse clock has advanced during a yield. `check` returns whether other processes had the
-    /// CPUs; `None` if unknown.
+    /// Records that the coarse clock has advanced during a yield. `check` returns who had the CPUs; `None` if unknown.
     #[cold]
-    fn record_tick(&mut self, check: impl FnOnce() -> Option<bool>) {
+    fn record_tick(&mut self, check: impl FnOnce() -> Option<CpuUsers>) {
         let is_long = std::mem::take(&mut self.yields) <= YIELDS_PER_TICK_MAX;
         if !is_long {
             self.long_yields = 0;
@@ -173,9 +190,9 @@ impl ContentionDetector {
         if self.long_yields < LONG_YIELDS_MIN {
             return;
         }
-        let Some(is_contended) = check() else { return };
+        let Some(users) = check() else { return };
         self.long_yields = 0;
-        if is_contended {
+        if users == CpuUsers::OtherProcesses {
             self.waits_left = self.waits_next;
             self.waits_next = (self.waits_next * 2).min(WAITS_MAX);
         } else {
@@ -200,7 +217,7 @@ mod tests {
     }
 
     /// Returns the result of the first comparison on two CPUs, after 100 ms.
-    fn compared(cpus_used: f64, switches_per_ms: u64) -> bool {
+    fn compared(cpus_used: f64, switches_per_ms: u64) -> CpuUsers {
         let mut check = ProcessCheck { started: None, last: None };
         let mut at = |ms| {
             let read = || reading(ms, cpus_used, switches_per_ms);
@@ -212,30 +229,37 @@ mod tests {
 
     #[test]
     fn cpus_left_to_other_processes_are_contention() {
-        assert!(compared(1.0, 5));
+        assert_eq!(compared(1.0, 5), CpuUsers::OtherProcesses);
     }
 
     #[test]
     fn cpus_used_by_this_process_are_no_contention() {
-        assert!(!compared(1.9, 5));
+        assert_eq!(compared(1.9, 5), CpuUsers::FewThreads);
     }
 
     #[test]
     fn hundreds_of_threads_beside_other_processes_are_no_contention() {
-        assert!(!compared(1.0, 250));
+        assert_eq!(compared(1.0, 250), CpuUsers::ManyThreads);
+        assert_eq!(compared(1.9, 250), CpuUsers::ManyThreads);
     }
 
     #[test]
     fn result_is_shared_while_fresh_and_old_readings_are_not_compared() {
         let mut check = ProcessCheck { started: None, last: None };
         let mut at = |ms| check.check(ms * MS, || reading(ms, 1.0, 5), || 2);
-        assert_eq!([at(0), at(40), at(60)], [None, Some(true), Some(true)]);
+        let contended = Some(CpuUsers::OtherProcesses);
+        assert_eq!([at(0), at(40), at(60)], [None, contended, contended]);
         assert_eq!(at(1000), None, "compared with a reading of 960 ms ago");
-        assert_eq!(at(1040), Some(true));
+        assert_eq!(at(1040), contended);
     }
 
     /// Records `ticks` ticks with `yields` yields each.
-    fn record(detector: &mut ContentionDetector, ticks: u32, yields: u32, result: Option<bool>) {
+    fn record(
+        detector: &mut ContentionDetector,
+        ticks: u32,
+        yields: u32,
+        result: Option<CpuUsers>,
+    ) {
         for _ in 0..ticks {
             detector.yields = yields;
             detector.record_tick(|| result);
@@ -245,22 +269,23 @@ mod tests {
     #[test]
     fn long_yields_to_other_processes_stop_the_yielding_for_twice_as_many_waits_each_time() {
         let mut detector = ContentionDetector::new();
+        let contended = Some(CpuUsers::OtherProcesses);
         for waits in [WAITS_MIN, 2 * WAITS_MIN, 4 * WAITS_MIN] {
-            record(&mut detector, LONG_YIELDS_MIN - 1, 1, Some(true));
+            record(&mut detector, LONG_YIELDS_MIN - 1, 1, contended);
             assert!(detector.should_yield(), "too few ticks");
-            record(&mut detector, 1, 1, Some(true));
+            record(&mut detector, 1, 1, contended);
             assert_eq!(detector.waits_left, waits);
             assert!((0..waits).all(|_| !detector.should_yield()));
             assert!(detector.should_yield());
         }
-        record(&mut detector, LONG_YIELDS_MIN, 1, Some(false));
+        record(&mut detector, LONG_YIELDS_MIN, 1, Some(CpuUsers::FewThreads));
         assert_eq!((detector.waits_left, detector.waits_next), (0, WAITS_MIN));
     }
 
     #[test]
     fn short_yields_and_unknown_results_go_on_yielding() {
         let mut detector = ContentionDetector::new();
-        record(&mut detector, 100, YIELDS_PER_TICK_MAX + 1, Some(true));
+        record(&mut detector, 100, YIELDS_PER_TICK_MAX + 1, Some(CpuUsers::OtherProcesses));
         record(&mut detector, 100, 1, None);
         assert!(detector.should_yield());
     }

@@ -45,9 +45,13 @@ pub struct Unparker {
     /// Time, in ns on CLOCK_MONOTONIC, at which a sender last found the receiver asleep. The
     /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
-    /// CPU on which the receiver ran last, plus one; zero if unknown.
+    /// CPU on which the receiver ran last, plus one; zero if unknown. [`POLLING`] is set while it polls
+    /// more than [`EAGER_POLLS`] times.
     cpu_plus_one: AtomicU32,
 }
+
+/// Bit of [`Unparker::cpu_plus_one`] for a receiver that polls for long, so that it will answer at once.
+const POLLING: u32 = 1 << 31;
 
 impl Unparker {
     /// Creates an unparker whose receiver is awake.
@@ -164,6 +168,8 @@ enum AnswerSource {
     OtherCpu,
     /// Several answers are expected from other CPUs.
     OtherCpus,
+    /// The thread that answers polls on another CPU.
+    Polling,
 }
 
 /// Number of polls in a row without a pause. An answer that is sent at once arrives during these. A
@@ -248,8 +254,12 @@ impl Parker {
     /// A load of the line that unparking has read.
     #[inline]
     pub fn expect_answer_from(&mut self, unparker: &Unparker) {
-        let expected = if self.is_on_this_cpu(unparker) {
+        // Relaxed: a hint.
+        let there = unparker.cpu_plus_one.load(Ordering::Relaxed);
+        let expected = if self.is_this_cpu(there) {
             AnswerSource::ThisCpu
+        } else if there & POLLING != 0 {
+            AnswerSource::Polling
         } else if self.expected_answer < AnswerSource::OtherCpu {
             AnswerSource::OtherCpu
         } else {
@@ -267,7 +277,8 @@ impl Parker {
     #[inline]
     pub fn expect_answers_from<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
         for unparker in unparkers {
-            if self.is_on_this_cpu(unparker) {
+            // Relaxed: a hint.
+            if self.is_this_cpu(unparker.cpu_plus_one.load(Ordering::Relaxed)) {
                 self.expected_answer = AnswerSource::ThisCpu;
                 return;
             }
@@ -275,32 +286,32 @@ impl Parker {
         }
     }
 
-    /// Returns `true` if the receiver of `unparker` last ran on this thread's CPU. Returns `false`
-    /// also if that CPU is unknown.
-    fn is_on_this_cpu(&self, unparker: &Unparker) -> bool {
-        // Relaxed: a hint.
-        let there = unparker.cpu_plus_one.load(Ordering::Relaxed);
-        there == self.cpu_plus_one && there != 0
+    /// Returns `true` if `cpu_plus_one` of an unparker is this thread's CPU. Returns `false` also if the CPU is unknown.
+    fn is_this_cpu(&self, cpu_plus_one: u32) -> bool {
+        cpu_plus_one & !POLLING == self.cpu_plus_one && self.cpu_plus_one != 0
     }
 
     /// Polls many times without a pause. Returns `true` as soon as `poll` does, `false` if `poll`
     /// never does. Polls only once if the answer can only come from this thread's CPU, and in most
-    /// waits if recent ones ended by yielding and no answer is expected.
+    /// waits if recent ones ended by yielding and no answer is expected. `unparker` is this thread's;
+    /// senders read from it that a poll takes long, so that their answers will come at once.
     ///
     /// # Blocking
     /// For 128 polls, 0.1 to 0.2 µs. While yielding pays, for up to 512 polls, and for 8192, about
     /// 10 µs, if an answer is likely to come soon.
     #[inline]
-    pub fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
+    pub fn poll_eagerly(&mut self, unparker: &Unparker, poll: &mut impl FnMut() -> bool) -> bool {
         let polls = match self.expected_answer {
             AnswerSource::ThisCpu => 1,
             AnswerSource::OtherCpu | AnswerSource::OtherCpus if self.yielder.is_yielding() => {
                 self.plan_polls_for_answer()
             }
+            AnswerSource::Polling if self.yielder.is_yielding() => POLLS_BEFORE_YIELD,
             AnswerSource::Unknown if self.yielder.is_yielding() => self.plan_probing_polls(),
             _ => EAGER_POLLS,
         };
-        let found = (0..polls).any(|_| poll());
+        let found = (0..polls.min(EAGER_POLLS)).any(|_| poll())
+            || (polls > EAGER_POLLS && self.poll_for_long(unparker, polls - EAGER_POLLS, poll));
         if found {
             self.expected_answer = AnswerSource::Unknown;
             // If it took the greater number of polls, other threads still need this CPU when no answer comes.
@@ -311,6 +322,21 @@ impl Parker {
         if polls >= POLLS_BEFORE_YIELD {
             self.record_polls_for_answer(found);
         }
+        found
+    }
+
+    /// Polls up to `polls` times, and publishes on `unparker` meanwhile that this thread will answer at once.
+    #[cold]
+    fn poll_for_long(
+        &self,
+        unparker: &Unparker,
+        polls: u32,
+        poll: &mut impl FnMut() -> bool,
+    ) -> bool {
+        // Relaxed: a hint.
+        unparker.cpu_plus_one.store(self.cpu_plus_one | POLLING, Ordering::Relaxed);
+        let found = (0..polls).any(|_| poll());
+        unparker.cpu_plus_one.store(self.cpu_plus_one, Ordering::Relaxed);
         found
     }
 
@@ -494,7 +520,7 @@ mod tests {
     /// the wait.
     fn polls(parker: &mut Parker, found_at: u32) -> u32 {
         let mut count = 0;
-        parker.poll_eagerly(&mut || {
+        parker.poll_eagerly(&Unparker::new(), &mut || {
             count += 1;
             count == found_at
         });
@@ -523,6 +549,34 @@ mod tests {
             parker.expect_answers_from(unparkers);
             assert_eq!(polls(&mut parker, u32::MAX), expected);
         }
+    }
+
+    #[test]
+    fn answer_from_a_thread_that_polls_is_polled_for_however_often_polls_have_failed() {
+        let mut parker = yielding();
+        parker.polls_missed = POLLS_MISSED_MAX + 1;
+        let (polling, elsewhere) = (unparker_on(1), unparker_on(1));
+        polling.cpu_plus_one.fetch_or(POLLING, Ordering::Relaxed);
+        parker.expect_answer_from(&elsewhere);
+        assert_eq!(polls(&mut parker, u32::MAX), 1);
+        parker.expect_answer_from(&polling);
+        assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
+    }
+
+    #[test]
+    fn thread_is_polling_only_after_its_first_polls() {
+        let mut parker = yielding();
+        let (unparker, elsewhere) = (Unparker::new(), unparker_on(1));
+        parker.expect_answer_from(&elsewhere);
+        let mut published = Vec::new();
+        parker.poll_eagerly(&unparker, &mut || {
+            published.push(unparker.cpu_plus_one.load(Ordering::Relaxed));
+            published.len() == 2 * EAGER_POLLS as usize
+        });
+        let (eager, long) = published.split_at(EAGER_POLLS as usize);
+        assert!(eager.iter().all(|it| it & POLLING == 0));
+        assert!(long.iter().all(|it| *it == parker.cpu_plus_one | POLLING));
+        assert_eq!(unparker.cpu_plus_one.load(Ordering::Relaxed), parker.cpu_plus_one);
     }
 
     #[test]

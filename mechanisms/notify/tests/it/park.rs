@@ -16,7 +16,7 @@ fn now_ns() -> u64 {
 /// Waits until `word` is at least `least`.
 fn await_value(parker: &mut Parker, unparker: &Unparker, word: &AtomicU64, least: u64) {
     let mut look = || word.load(Ordering::Acquire) >= least; // pairs with the Release of the writer
-    while !parker.poll_eagerly(&mut look) {
+    while !parker.poll_eagerly(unparker, &mut look) {
         if !parker.spin(None, &mut look) {
             parker.park(unparker, None, &mut look);
         }
@@ -119,7 +119,7 @@ fn polls(expects: impl FnOnce(&mut Parker, &Unparker)) -> u32 {
     parker.publish_cpu(&own);
     expects(&mut parker, &other);
     let mut polls = 0;
-    assert!(!parker.poll_eagerly(&mut || {
+    assert!(!parker.poll_eagerly(&own, &mut || {
         polls += 1;
         false
     }));
