@@ -12,7 +12,7 @@
 //!         unparker.unpark(); // ... then wake, if it sleeps
 //!     });
 //!     let mut poll = || work.load(Ordering::Acquire); // pairs with the Release above
-//!     while !parker.poll_eagerly(&mut poll) {
+//!     while !parker.poll_eagerly(&unparker, &mut poll) {
 //!         if !parker.spin(None, &mut poll) {
 //!             parker.park(&unparker, None, &mut poll);
 //!         }
