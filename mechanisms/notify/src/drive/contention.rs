@@ -31,8 +31,8 @@ const WAITS_MAX: u32 = 1 << 16;
 const INTERVAL_NS_MIN: u64 = 30_000_000;
 /// Maximum time, in ns, between two CPU readings that are compared.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
-/// Rate of involuntary context switches, per ms and CPU, from which on many threads of this process yield. Yielding then
-/// pays despite other processes.
+/// Rate of involuntary context switches, per ms and CPU, from which on many threads of this process yield. Yielding
+/// then pays despite other processes.
 const SWITCHES_PER_MS_MIN: u64 = 16;
 
 /// Users of the CPUs of this process while some of its threads yield and wait for long.

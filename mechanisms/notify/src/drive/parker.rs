@@ -286,7 +286,8 @@ impl Parker {
         }
     }
 
-    /// Returns `true` if `cpu_plus_one` of an unparker is this thread's CPU. Returns `false` also if the CPU is unknown.
+    /// Returns `true` if `cpu_plus_one` of an unparker is this thread's CPU. Returns `false` also if the CPU is
+    /// unknown.
     fn is_this_cpu(&self, cpu_plus_one: u32) -> bool {
         cpu_plus_one & !POLLING == self.cpu_plus_one && self.cpu_plus_one != 0
     }
