@@ -34,7 +34,7 @@ use std::time::Duration;
 /// State of a receiver through which senders wake it, alone on its cache lines.
 ///
 /// Unpark *after* publishing the work that the receiver checks for. While the receiver is awake,
-/// unparking costs a fence and a load of a line that no thread writes.
+/// unparking costs a fence and a load of a line that is rarely written.
 ///
 /// For threads of one process: the sender that finds the receiver asleep is the only one that wakes it, so it must
 /// not be killed before that. Across processes use an [`adaptive::NotifyCore`](crate::adaptive::NotifyCore).
