@@ -74,6 +74,9 @@ pub(crate) struct WaitState {
     sender_cpu: SenderCpu,
     /// `true` if the thread of the first wait without a known sender may run on one CPU only; `None` before it.
     is_bound_to_one_cpu: Option<bool>,
+    /// Number of polls of the last wait, if it completed while spinning and is not recorded yet; otherwise zero. The
+    /// next wait records it while it has nothing else to do, so that this one returns sooner.
+    unrecorded_polls: u32,
 }
 
 /// Time at which a receiver's sleep began, in ns on CLOCK_MONOTONIC.
@@ -96,11 +99,22 @@ impl WaitState {
     /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
         let spin_policy = SpinPolicy::new(config, poll_ps());
-        Self { spin_policy, stats: Stats::default(), sender_cpu: None, is_bound_to_one_cpu: None }
+        Self {
+            spin_policy,
+            stats: Stats::default(),
+            sender_cpu: None,
+            is_bound_to_one_cpu: None,
+            unrecorded_polls: 0,
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats { wake_ns: self.spin_policy.mean_wake_ns(), ..self.stats }
+        Stats {
+            wake_ns: self.spin_policy.mean_wake_ns(),
+            by_spinning: self.stats.by_spinning + u64::from(self.unrecorded_polls > 0),
+            spins: self.stats.spins + u64::from(self.unrecorded_polls),
+            ..self.stats
+        }
     }
 
     /// Consumes a pending notification; returns `true` if there was one.
@@ -216,18 +230,23 @@ impl WaitState {
         false
     }
 
-    /// Records that the wait completed after `spins` polls; returns `true`.
+    /// Notes that the wait completed after `spins` polls; returns `true`.
+    #[inline]
     fn record_spin(&mut self, spins: u32) -> bool {
         stage::record_spun(spins);
-        self.spin_policy.record_spun(spins);
-        self.stats.by_spinning += 1;
-        self.stats.spins += u64::from(spins);
+        self.unrecorded_polls = spins;
         true
     }
 
     /// Plans this wait's spin: returns its maximum number of polls, which fit into `left`. Returns
     /// 0 if the wait should not spin.
     fn plan_spin(&mut self, left: Option<Duration>) -> u32 {
+        let spins = std::mem::take(&mut self.unrecorded_polls);
+        if spins > 0 {
+            self.spin_policy.record_spun(spins);
+            self.stats.by_spinning += 1;
+            self.stats.spins += u64::from(spins);
+        }
         let shares_cpu = self.shares_cpu();
         match self.spin_policy.plan_wait(shares_cpu) {
             WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
