@@ -69,10 +69,11 @@ trait NotifyLink: 'static {
     }
 }
 
-/// Contender: this project's mechanism, with its state in shared memory.
-enum HandoverNotify {}
+/// Contender: this project's mechanism, with its state in shared memory. Configured for low latency if
+/// `IS_LOW_LATENCY`, otherwise with the default configuration.
+enum HandoverNotify<const IS_LOW_LATENCY: bool> {}
 
-impl NotifyLink for HandoverNotify {
+impl<const IS_LOW_LATENCY: bool> NotifyLink for HandoverNotify<IS_LOW_LATENCY> {
     const PROCESSES: bool = true;
     type Sender = adaptive::Sender<MappedCore<adaptive::NotifyCore>>;
     type Receiver = adaptive::Receiver<MappedCore<adaptive::NotifyCore>>;
@@ -85,7 +86,8 @@ impl NotifyLink for HandoverNotify {
         })?;
         let core =
             MappedCore::<adaptive::NotifyCore>::map(file.as_fd()).map_err(Fault::from_error)?;
-        let receiver = adaptive::Receiver::from_core(core.clone(), scope, Config::default())
+        let config = if IS_LOW_LATENCY { Config::low_latency() } else { Config::default() };
+        let receiver = adaptive::Receiver::from_core(core.clone(), scope, config)
             .map_err(Fault::from_error)?;
         Ok((adaptive::Sender::from_core(core, scope), receiver))
     }
@@ -577,7 +579,7 @@ where
 
 /// All benchmarks of notifications.
 pub const BENCHES: &[Bench] = benches! {
-    many ours "handover" SpinThenSleep: BusyPair<HandoverNotify>;
+    many ours "handover" SpinThenSleep: BusyPair<HandoverNotify<false>>;
     many floor "counting" SpinThenSleep: BusyPair<CountingWord>;
     many floor "adaptive" SpinThenSleep: BusyPair<MemoryWord<SPIN_THEN_SLEEP>>;
     many floor "sleeping" Sleep: BusyPair<MemoryWord<SLEEP>>;
@@ -589,7 +591,8 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "parking_lot" Sleep: BusyPair<SignalMechanism<ParkingLot>>, if feature = "peers";
     many peer "event-listener" Sleep: BusyPair<SignalMechanism<EventListener>>, if feature = "peers";
     many peer "tokio" Sleep: BusyPair<SignalMechanism<Tokio>>, if feature = "peers";
-    many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify>;
+    many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify<false>>;
+    many ours "handover-low-latency" SpinThenSleep: SleepingReceiver<HandoverNotify<true>>;
     many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPIN>>;
     many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEP>>;
     many peer "eventfd" Sleep: SleepingReceiver<InProcess<EventFd>>;
@@ -600,7 +603,7 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "parking_lot" Sleep: SleepingReceiver<SignalMechanism<ParkingLot>>, if feature = "peers";
     many peer "event-listener" Sleep: SleepingReceiver<SignalMechanism<EventListener>>, if feature = "peers";
     many peer "tokio" Sleep: SleepingReceiver<SignalMechanism<Tokio>>, if feature = "peers";
-    many ours "handover" SpinThenSleep: Relay<NotifyRoundTrip<HandoverNotify>>;
+    many ours "handover" SpinThenSleep: Relay<NotifyRoundTrip<HandoverNotify<false>>>;
     many peer "eventfd" Sleep: Relay<NotifyRoundTrip<InProcess<EventFd>>>;
     many peer "pipe" Sleep: Relay<NotifyRoundTrip<InProcess<Pipe>>>;
     many peer "futex" Sleep: Relay<NotifyRoundTrip<InProcess<Futex>>>;

@@ -4,9 +4,9 @@
 //!   in
 //!   hindsight. The cost of a sleep differs by a factor of ten between machines (a virtual CPU that
 //!   halted is slow to wake), so it is measured: each sender that wakes a receiver leaves the time.
-//! - Take twice that: if two threads that hand to and fro both sleep, each waits for the other's
-//!   wake-up
-//!   as well as its own, and would never start to spin again.
+//! - Take at least twice that, which is the default: if two threads that hand to and fro both sleep, each waits for
+//!   the other's wake-up as well as its own, and would never start to spin again. A greater multiple trades CPU time
+//!   for latency.
 //! - Within this limit, use four times the usual length of successful spins.
 //! - When two spins in a row end in a long sleep, skip spinning for 1, 2, 4 ... waits. When a sleep
 //!   turns out so short that spinning would have caught it, spin again at once. If that spin fails too, the short sleep
@@ -24,8 +24,6 @@ const WAKE_NS_GUESS: u64 = 5_000;
 const WAKE_NS_MIN: u64 = 100;
 /// Maximum of the mean cost of a sleep, in ns.
 const WAKE_NS_MAX: u64 = 1_000_000;
-/// Maximum duration of a spin, as a multiple of the mean cost of a sleep.
-const SPIN_PER_WAKE_MAX: u64 = 2;
 /// Maximum ratio of a sleep's measured cost to the mean so far. A greater cost is reduced to it. On
 /// a busy machine the woken thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
@@ -102,6 +100,8 @@ pub struct Stats {
 pub struct SpinPolicy {
     /// Configured maximum duration of a spin in ns.
     spin_ns_max: u64,
+    /// Configured maximum duration of a spin, as a multiple of the mean cost of a sleep.
+    spin_per_sleep: u64,
     /// Configured maximum number of consecutive waits without a spin.
     quiet_waits_max: u32,
     /// Duration of one poll in ps, with the pause before it.
@@ -134,6 +134,7 @@ impl SpinPolicy {
     pub fn new(config: Config, poll_ps: u64) -> Self {
         let mut engine = Self {
             spin_ns_max: u64::try_from(config.spin_max.as_nanos()).unwrap_or(u64::MAX),
+            spin_per_sleep: config.spin_per_sleep.into(),
             quiet_waits_max: config.quiet_waits_max,
             poll_ps: poll_ps.max(1),
             wake_ns: WAKE_NS_GUESS,
@@ -236,7 +237,7 @@ impl SpinPolicy {
 
     /// Computes the maximum duration of a spin from the mean cost of a sleep.
     fn update_limit(&mut self) {
-        self.limit_ns = self.spin_ns_max.min(self.wake_ns * SPIN_PER_WAKE_MAX);
+        self.limit_ns = self.spin_ns_max.min(self.wake_ns * self.spin_per_sleep);
         let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPIN_POLLS_MAX);
         self.limit_polls = spins as u32; // at most SPIN_POLLS_MAX, which fits
         self.budget_polls = self.budget_polls.min(self.limit_polls);
@@ -340,6 +341,29 @@ mod tests {
             engine.record_woken(SHORT_NS, Some(1_000_000));
         }
         assert_eq!(engine.limit_polls, 50_000 / 25);
+    }
+
+    #[test]
+    fn low_latency_spins_through_waits_of_many_sleeps_cost_and_not_through_longer_ones() {
+        const WAKE_NS: u64 = 10_000;
+        for (wait_ns, is_spun) in [(100_000, true), (300_000, true), (400_000, false)] {
+            let mut engine = SpinPolicy::new(Config::low_latency(), 25_000);
+            let mut spun_count = 0;
+            for _ in 0..1000 {
+                match engine.plan_wait(false) {
+                    WaitPlan::Spin { spins_max } if u64::from(spins_max) * 25 > wait_ns => {
+                        engine.record_spun((wait_ns / 25) as u32);
+                        spun_count += 1;
+                    }
+                    WaitPlan::Spin { spins_max } => {
+                        engine.record_woken(wait_ns - u64::from(spins_max) * 25, Some(WAKE_NS));
+                    }
+                    _ => engine.record_woken(wait_ns, Some(WAKE_NS)),
+                }
+            }
+            let expected = if is_spun { 900..=1000 } else { 0..=100 };
+            assert!(expected.contains(&spun_count), "{spun_count} of 1000 waits of {wait_ns} ns");
+        }
     }
 
     #[test]
@@ -480,7 +504,8 @@ mod tests {
 
     #[test]
     fn extreme_values_do_not_overflow() {
-        let config = Config { spin_max: Duration::MAX, quiet_waits_max: u32::MAX };
+        let config =
+            Config { spin_max: Duration::MAX, spin_per_sleep: u32::MAX, quiet_waits_max: u32::MAX };
         for poll_ps in [0, 1, u64::MAX] {
             let mut engine = SpinPolicy::new(config, poll_ps);
             for ns in [0, 1, u64::MAX] {

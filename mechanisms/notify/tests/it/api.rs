@@ -23,8 +23,11 @@ fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
     assert_eq!(refused.to_string(), "spin_max=1.000001ms: must lie in 0ns..=1ms");
     let refused = Config::default().quiet_waits_max(0).validate().expect_err("refused");
     assert_eq!(refused.to_string(), "quiet_waits_max=0: must lie in 1..=65536");
-    assert_eq!(Config::default().validate(), Ok(()));
-    assert_eq!(Config::never_spin().validate(), Ok(()));
+    let refused = Config::default().spin_per_sleep(0).validate().expect_err("refused");
+    assert_eq!(refused.to_string(), "spin_per_sleep=0: must lie in 1..=1000");
+    for config in [Config::default(), Config::never_spin(), Config::low_latency()] {
+        assert_eq!(config.validate(), Ok(()));
+    }
 }
 
 #[test]
