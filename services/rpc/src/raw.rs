@@ -11,7 +11,7 @@ mod segment;
 #[cfg(feature = "ucx")]
 pub(crate) mod ucx;
 
-pub(crate) use copy::StoreKind;
+pub(crate) use copy::{StoreKind, reserve_apart};
 pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
     MemoryPiece, RemoteAddress, read_process_memory, read_process_word, receive_into, send_from,

@@ -6,6 +6,7 @@ use super::socket::{self, ReadResult};
 use super::wire::Wire;
 use crate::CloseReason;
 use crate::engine::{FrameHeader, FrameKind, ReceiveBuffer};
+use crate::raw::reserve_apart;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -140,6 +141,7 @@ impl Link for StreamLink {
                 && let Some((header, received)) = self.inbound.next_frame()?
             {
                 body.clear();
+                reserve_apart(body, received.len());
                 body.extend_from_slice(received);
                 self.frames_count += 1;
                 if header.kind == FrameKind::Data {

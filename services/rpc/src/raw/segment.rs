@@ -197,7 +197,7 @@ impl Segment {
     /// Panics if the range lies outside of the buffer for long bodies.
     pub(crate) fn read_body(&self, sender: usize, offset: u32, bytes: usize, into: &mut Vec<u8>) {
         let from = self.body_ptr(sender, offset, bytes);
-        into.reserve(bytes);
+        copy::reserve_apart(into, bytes);
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
         // SAFETY: body_ptr() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of
         // this vector's spare capacity. No reference to the mapping's bytes exists in this process.
