@@ -60,7 +60,8 @@ trait NotifyLink: 'static {
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
-    fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
+    /// Returns a sender and a receiver. Only this project's mechanism uses `config`.
+    fn setup(setup: &mut Setup, config: Config) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// Flags that say which parts of [`BusyPair`] are recorded: the receiver's, and the sender's.
     const RECORDED: [bool; 2] = [true, true];
     /// Returns the number of waits that returned without a sleep. 0 for a mechanism that never spins.
@@ -69,16 +70,15 @@ trait NotifyLink: 'static {
     }
 }
 
-/// Contender: this project's mechanism, with its state in shared memory. Configured for low latency if
-/// `IS_LOW_LATENCY`, otherwise with the default configuration.
-enum HandoverNotify<const IS_LOW_LATENCY: bool> {}
+/// Contender: this project's mechanism, with its state in shared memory.
+enum HandoverNotify {}
 
-impl<const IS_LOW_LATENCY: bool> NotifyLink for HandoverNotify<IS_LOW_LATENCY> {
+impl NotifyLink for HandoverNotify {
     const PROCESSES: bool = true;
     type Sender = adaptive::Sender<MappedCore<adaptive::NotifyCore>>;
     type Receiver = adaptive::Receiver<MappedCore<adaptive::NotifyCore>>;
 
-    fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault> {
+    fn setup(setup: &mut Setup, config: Config) -> Result<(Self::Sender, Self::Receiver), Fault> {
         let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
         let file = setup.shared_fd(|| {
             let made = MappedCore::<adaptive::NotifyCore>::create();
@@ -86,7 +86,6 @@ impl<const IS_LOW_LATENCY: bool> NotifyLink for HandoverNotify<IS_LOW_LATENCY> {
         })?;
         let core =
             MappedCore::<adaptive::NotifyCore>::map(file.as_fd()).map_err(Fault::from_error)?;
-        let config = if IS_LOW_LATENCY { Config::low_latency() } else { Config::default() };
         let receiver = adaptive::Receiver::from_core(core.clone(), scope, config)
             .map_err(Fault::from_error)?;
         Ok((adaptive::Sender::from_core(core, scope), receiver))
@@ -105,7 +104,7 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     type Sender = M::Sender;
     type Receiver = M::Receiver;
 
-    fn setup(_: &mut Setup) -> Result<(M::Sender, M::Receiver), Fault> {
+    fn setup(_: &mut Setup, _: Config) -> Result<(M::Sender, M::Receiver), Fault> {
         M::pair().map_err(Fault::from_error)
     }
 }
@@ -171,7 +170,7 @@ impl<const WAIT_KIND: usize> NotifyLink for MemoryWord<WAIT_KIND> {
     type Sender = WordSender;
     type Receiver = WordReceiver;
 
-    fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
+    fn setup(setup: &mut Setup, _: Config) -> Result<(WordSender, WordReceiver), Fault> {
         let (word, mode) =
             (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAIT_KINDS[WAIT_KIND], setup));
         let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
@@ -226,7 +225,7 @@ impl NotifyLink for CountingWord {
     type Sender = CountingSender;
     type Receiver = CountingReceiver;
 
-    fn setup(setup: &mut Setup) -> Result<(CountingSender, CountingReceiver), Fault> {
+    fn setup(setup: &mut Setup, _: Config) -> Result<(CountingSender, CountingReceiver), Fault> {
         let (word, mode) =
             (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(Waits::SpinThenSleep, setup));
         let receiver = CountingReceiver(word.clone(), mode, 0);
@@ -285,7 +284,7 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
     const ROLES: &'static [Role] = &[Role::measured("sender"), Role::measured("receiver")];
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (sender, receiver) = W::setup(setup)?;
+        let (sender, receiver) = W::setup(setup, Config::default())?;
         Ok(BusyPair { sender, receiver: TakeCell::new(receiver), state: setup.shared_region()? })
     }
 
@@ -330,7 +329,9 @@ args! {
     /// Arguments of the benchmark of a sleeping receiver.
     pub struct SleepGapArgs {
         /// Pause before each notification, in which the receiver falls asleep (30us in the classic notify).
-        gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000)
+        gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000),
+        /// Longest spin of handover's receiver, as a multiple of the cost of a sleep. Above 2, it may last 1 ms.
+        spin_per_sleep: u32 = 2 (smoke 2, range 1..=1000)
     }
 }
 
@@ -400,7 +401,9 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
     const ROLES: &'static [Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
     fn setup(args: &SleepGapArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (sender, receiver) = W::setup(setup)?;
+        let spin_per_sleep = args.spin_per_sleep;
+        let config = if spin_per_sleep > 2 { Config::low_latency() } else { Config::default() };
+        let (sender, receiver) = W::setup(setup, config.spin_per_sleep(spin_per_sleep))?;
         Ok(SleepingReceiver {
             sender,
             receiver: TakeCell::new(receiver),
@@ -537,7 +540,8 @@ where
     type PingState = W::Receiver;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (forward, backward) = (W::setup(setup)?, W::setup(setup)?);
+        let (forward, backward) =
+            (W::setup(setup, Config::default())?, W::setup(setup, Config::default())?);
         Ok(NotifyRoundTrip {
             forward: (forward.0, TakeCell::new(forward.1)),
             backward: (backward.0, TakeCell::new(backward.1)),
@@ -579,7 +583,7 @@ where
 
 /// All benchmarks of notifications.
 pub const BENCHES: &[Bench] = benches! {
-    many ours "handover" SpinThenSleep: BusyPair<HandoverNotify<false>>;
+    many ours "handover" SpinThenSleep: BusyPair<HandoverNotify>;
     many floor "counting" SpinThenSleep: BusyPair<CountingWord>;
     many floor "adaptive" SpinThenSleep: BusyPair<MemoryWord<SPIN_THEN_SLEEP>>;
     many floor "sleeping" Sleep: BusyPair<MemoryWord<SLEEP>>;
@@ -591,8 +595,7 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "parking_lot" Sleep: BusyPair<SignalMechanism<ParkingLot>>, if feature = "peers";
     many peer "event-listener" Sleep: BusyPair<SignalMechanism<EventListener>>, if feature = "peers";
     many peer "tokio" Sleep: BusyPair<SignalMechanism<Tokio>>, if feature = "peers";
-    many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify<false>>;
-    many ours "handover-low-latency" SpinThenSleep: SleepingReceiver<HandoverNotify<true>>;
+    many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify>;
     many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPIN>>;
     many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEP>>;
     many peer "eventfd" Sleep: SleepingReceiver<InProcess<EventFd>>;
@@ -603,7 +606,7 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "parking_lot" Sleep: SleepingReceiver<SignalMechanism<ParkingLot>>, if feature = "peers";
     many peer "event-listener" Sleep: SleepingReceiver<SignalMechanism<EventListener>>, if feature = "peers";
     many peer "tokio" Sleep: SleepingReceiver<SignalMechanism<Tokio>>, if feature = "peers";
-    many ours "handover" SpinThenSleep: Relay<NotifyRoundTrip<HandoverNotify<false>>>;
+    many ours "handover" SpinThenSleep: Relay<NotifyRoundTrip<HandoverNotify>>;
     many peer "eventfd" Sleep: Relay<NotifyRoundTrip<InProcess<EventFd>>>;
     many peer "pipe" Sleep: Relay<NotifyRoundTrip<InProcess<Pipe>>>;
     many peer "futex" Sleep: Relay<NotifyRoundTrip<InProcess<Futex>>>;

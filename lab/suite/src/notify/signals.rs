@@ -3,7 +3,7 @@
 use super::NotifyLink;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use handover_harness::{Fault, Setup};
-use handover_notify::{Notify, Wait};
+use handover_notify::{Config, Notify, Wait};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl<S: Signal> NotifyLink for SignalMechanism<S> {
     type Sender = Sender<S>;
     type Receiver = Receiver<S>;
 
-    fn setup(_: &mut Setup) -> Result<(Sender<S>, Receiver<S>), Fault> {
+    fn setup(_: &mut Setup, _: Config) -> Result<(Sender<S>, Receiver<S>), Fault> {
         let signal = Arc::<S>::default();
         Ok((Sender(Arc::clone(&signal)), Receiver(signal, S::WaiterState::new()?)))
     }
