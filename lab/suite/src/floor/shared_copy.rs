@@ -2,12 +2,13 @@
 
 use super::line::LineWord;
 use super::relay::RelayMedium;
+use super::transfer::{PAGE_BYTES, Page};
 use crate::channels::PollPause;
 use crate::common::{bytes_to_usize, check_bytes_equal};
 use crate::raw::mapped::{self, Mapping};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::{Bytes, Spec, args};
-use std::ops::Range;
+use zerocopy::IntoBytes;
 
 args! {
     /// Arguments of the benchmark of copies through shared memory.
@@ -36,35 +37,8 @@ pub(crate) struct SharedCopy {
 pub(crate) struct CopyState {
     /// Value of the word after the last round trip.
     value: u64,
-    sent: PageAligned,
-    received: PageAligned,
-}
-
-/// Size of a page in bytes.
-const PAGE_BYTES: usize = 4096;
-
-/// Private memory that starts at a page, as the pieces of shared memory do. `rep movsb`, which the C library uses for
-/// copies of 4 KiB or more, is up to 20 times as slow on AMD's Zen 3 and 4 if the target's offset in its page is a few
-/// bytes beyond the source's (glibc bug 30994).
-struct PageAligned {
-    memory: Vec<u8>,
-    range: Range<usize>,
-}
-
-impl PageAligned {
-    fn new(size_bytes: usize) -> Self {
-        let memory = vec![0; size_bytes + PAGE_BYTES];
-        let start = memory.as_ptr().align_offset(PAGE_BYTES);
-        Self { memory, range: start..start + size_bytes }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.range.clone()]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.range.clone()]
-    }
+    sent: Vec<Page>,
+    received: Vec<Page>,
 }
 
 impl RelayMedium for SharedCopy {
@@ -91,30 +65,34 @@ impl RelayMedium for SharedCopy {
     }
 
     fn new_ping_state(&self) -> Result<CopyState, Fault> {
-        let mut sent = PageAligned::new(self.size_bytes);
-        for (byte, letter) in sent.bytes_mut().iter_mut().zip((b'a'..=b'z').cycle()) {
+        let mut sent = self.new_piece();
+        for (byte, letter) in sent.as_mut_bytes().iter_mut().zip((b'a'..=b'z').cycle()) {
             *byte = letter;
         }
-        Ok(CopyState { value: 0, received: PageAligned::new(self.size_bytes), sent })
+        Ok(CopyState { value: 0, received: self.new_piece(), sent })
     }
 
     fn round_trip(&self, CopyState { value, sent, received }: &mut CopyState) -> Result<(), Fault> {
         let back = *value + 2;
-        self.memory.write(0, sent.bytes());
+        self.memory.write(0, &sent.as_bytes()[..self.size_bytes]);
         self.word.publish(*value + 1);
         self.word.wait(self.pause, |it| it == back);
-        self.memory.read(self.second_at, received.bytes_mut());
+        self.memory.read(self.second_at, &mut received.as_mut_bytes()[..self.size_bytes]);
         *value = back;
         Ok(())
     }
 
     fn end(&self, CopyState { sent, received, .. }: &mut CopyState) -> Result<(), Fault> {
         self.word.publish(END);
-        check_bytes_equal(received.bytes(), sent.bytes())
+        check_bytes_equal(
+            &received.as_bytes()[..self.size_bytes],
+            &sent.as_bytes()[..self.size_bytes],
+        )
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let mut piece = PageAligned::new(self.size_bytes);
+        let mut pages = self.new_piece();
+        let piece = &mut pages.as_mut_bytes()[..self.size_bytes];
         let mut value = 0;
         loop {
             // END is odd too.
@@ -122,10 +100,19 @@ impl RelayMedium for SharedCopy {
             if seen == END {
                 return Ok(value / 2);
             }
-            self.memory.read(0, piece.bytes_mut());
-            self.memory.write(self.second_at, piece.bytes());
+            self.memory.read(0, piece);
+            self.memory.write(self.second_at, piece);
             value = seen + 1;
             self.word.publish(value);
         }
+    }
+}
+
+impl SharedCopy {
+    /// Returns private memory for a piece. It starts at a page, as the pieces of shared memory do: `rep movsb`, which the
+    /// C library uses for copies of 4 KiB or more, is up to 20 times as slow on AMD's Zen 3 and 4 if the target's offset
+    /// in its page is a few bytes beyond the source's (glibc bug 30994).
+    fn new_piece(&self) -> Vec<Page> {
+        vec![Page([0; PAGE_BYTES]); self.size_bytes.div_ceil(PAGE_BYTES)]
     }
 }
