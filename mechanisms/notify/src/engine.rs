@@ -4,7 +4,7 @@
 //!   in
 //!   hindsight. The cost of a sleep differs by a factor of ten between machines (a virtual CPU that
 //!   halted is slow to wake), so it is measured: each sender that wakes a receiver leaves the time.
-//! - Take at least twice that, which is the default: if two threads that hand to and fro both sleep, each waits for
+//! - By default take twice that: if two threads that hand to and fro both sleep, each waits for
 //!   the other's wake-up as well as its own, and would never start to spin again. A greater multiple trades CPU time
 //!   for latency.
 //! - Within this limit, use four times the usual length of successful spins.

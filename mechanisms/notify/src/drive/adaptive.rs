@@ -94,8 +94,8 @@ impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
 /// # Cost of a wait
 /// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins for
 /// [`Config::spin_per_sleep`] times the cost of a sleep and at most [`Config::spin_max`], only while that pays and the
-/// sender is on another CPU; then a futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it wakes at least every
-/// [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
+/// sender is on another CPU; then a futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it
+/// wakes at least every [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
 #[derive(Debug)]
 pub struct Receiver<C = Arc<NotifyCore>> {
     core: C,

@@ -182,6 +182,7 @@ impl WaitState {
         asleep: SleepStart,
     ) {
         stage::record_slept(asleep.since_ns);
+        self.record_last_spin();
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
@@ -202,6 +203,7 @@ impl WaitState {
 
     /// Records a sleep that no sender interrupted.
     pub(crate) fn record_unnotified_sleep(&mut self) {
+        self.record_last_spin();
         self.spin_policy.record_timeout();
         self.stats.timed_out += 1;
     }
@@ -238,15 +240,20 @@ impl WaitState {
         true
     }
 
-    /// Plans this wait's spin: returns its maximum number of polls, which fit into `left`. Returns
-    /// 0 if the wait should not spin.
-    fn plan_spin(&mut self, left: Option<Duration>) -> u32 {
+    /// Records the last wait's spin if it was successful and is not recorded yet.
+    fn record_last_spin(&mut self) {
         let spins = std::mem::take(&mut self.unrecorded_polls);
         if spins > 0 {
             self.spin_policy.record_spun(spins);
             self.stats.by_spinning += 1;
             self.stats.spins += u64::from(spins);
         }
+    }
+
+    /// Plans this wait's spin: returns its maximum number of polls, which fit into `left`. Returns
+    /// 0 if the wait should not spin.
+    fn plan_spin(&mut self, left: Option<Duration>) -> u32 {
+        self.record_last_spin();
         let shares_cpu = self.shares_cpu();
         match self.spin_policy.plan_wait(shares_cpu) {
             WaitPlan::Spin { spins_max } => spins_max.min(polls_until_deadline(left)),
@@ -310,4 +317,24 @@ fn poll_ps() -> u64 {
         });
         timings.min().unwrap_or(0).max(1)
     })
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spin_is_recorded_before_the_sleep_of_a_wait_that_did_not_spin() {
+        let sleeps: [fn(&mut WaitState); 2] = [WaitState::record_unnotified_sleep, |waiting| {
+            waiting.record_sender_wake(1, None, SleepStart { since_ns: 1 });
+        }];
+        for record_sleep in sleeps {
+            let mut waiting = WaitState::new(Config::default());
+            assert!(waiting.record_spin(5));
+            assert_eq!((waiting.stats().by_spinning, waiting.stats().spins), (1, 5));
+            record_sleep(&mut waiting);
+            assert_eq!(waiting.unrecorded_polls, 0, "the spin was not recorded before the sleep");
+            assert_eq!((waiting.stats().by_spinning, waiting.stats().spins), (1, 5));
+        }
+    }
 }
