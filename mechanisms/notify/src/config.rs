@@ -67,8 +67,8 @@ impl Config {
     /// sleep, and at most 1 ms.
     ///
     /// A spin occupies a CPU for the whole wait, but finds the notification within half a microsecond, where a woken
-    /// thread needs 7 to 30 µs. On a virtual machine with two CPUs, where waits of up to 0.5 ms spun, the product of
-    /// latency and CPU time was less than that of sleeps up to 0.25 ms. Longer waits sleep.
+    /// thread needs 7 to 30 µs. On a virtual machine with two CPUs the product of latency and CPU time was less than
+    /// that of a sleep for most waits of up to 0.25 ms. Waits of 1 ms and more sleep.
     #[must_use]
     pub fn low_latency() -> Self {
         Self::default().spin_max(SPIN_LIMIT).spin_per_sleep(32)

@@ -1,5 +1,6 @@
 //! Copies on x86_64: by vector registers, by `rep movsb`, or with non-temporal stores.
 
+use super::PAGE_BYTES;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -126,9 +127,6 @@ fn is_string_slower(times: &[CopyTimes]) -> bool {
 const MEASURED_OFFSETS_BYTES: [usize; 2] = [0, 15];
 /// Number of measurements of each method at each offset. The first also brings the memory into the caches.
 const MEASURED_ROUNDS: u32 = 4;
-/// Size of a page, in bytes.
-const PAGE_BYTES: usize = 4096;
-
 /// Measures copies of [`STRING_BYTES_MIN`] bytes by `rep movsb` and by vector registers in turn, at each offset of
 /// [`MEASURED_OFFSETS_BYTES`].
 ///
