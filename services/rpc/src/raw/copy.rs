@@ -31,8 +31,8 @@ pub(crate) enum StoreKind {
 /// Size of a page, in bytes.
 const PAGE_BYTES: usize = 4096;
 
-/// Reserves capacity for `bytes` more bytes in `into`. From half a page on, a new capacity is a number of pages and a
-/// half.
+/// Reserves capacity for `bytes` more bytes in `into`. If `bytes` is half a page or more, a new capacity is
+/// a whole number of pages and half a page.
 ///
 /// Allocators often place two vectors one behind the other. If the capacity of the first is a multiple of a page,
 /// copies from the first to the second by the C library's `memcpy` take 20 to 30 times as long on AMD's Zen 3 and 4:

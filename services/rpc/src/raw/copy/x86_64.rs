@@ -127,6 +127,7 @@ fn is_string_slower(times: &[CopyTimes]) -> bool {
 const MEASURED_OFFSETS_BYTES: [usize; 2] = [0, 15];
 /// Number of measurements of each method at each offset. The first also brings the memory into the caches.
 const MEASURED_ROUNDS: u32 = 4;
+
 /// Measures copies of [`STRING_BYTES_MIN`] bytes by `rep movsb` and by vector registers in turn, at each offset of
 /// [`MEASURED_OFFSETS_BYTES`].
 ///
