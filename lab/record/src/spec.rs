@@ -137,12 +137,23 @@ pub struct Part {
     /// `true` if the figure may be absent because its event did not occur. An example is a wake-up
     /// without sleeping; its absence is no error.
     pub optional: bool,
+    /// `true` if the benchmark's own floors are peers in this part, because they do not bound its
+    /// figure from below. Example: spinning has the least latency, but not the least CPU time.
+    pub floors_are_peers: bool,
 }
 
 impl Part {
     /// Creates a part that has the spec's floor and is shown in the default run.
     pub const fn new(name: &'static str, what: &'static str) -> Part {
-        Part { name, what, floor: None, waits: None, ladder: true, optional: false }
+        Part {
+            name,
+            what,
+            floor: None,
+            waits: None,
+            ladder: true,
+            optional: false,
+            floors_are_peers: false,
+        }
     }
 
     /// Sets the id of this part's floor.
@@ -160,6 +171,12 @@ impl Part {
     /// Declares that the figure may be absent without an error.
     pub const fn optional(mut self) -> Part {
         self.optional = true;
+        self
+    }
+
+    /// Declares that the benchmark's own floors are peers in this part.
+    pub const fn floors_are_peers(mut self) -> Part {
+        self.floors_are_peers = true;
         self
     }
 
@@ -296,6 +313,17 @@ impl Contender {
     /// without parts.
     pub fn waits_in(&self, part: Option<&Part>) -> Wait {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
+    }
+
+    /// Returns the contender as it is in a part, where a floor may be a peer. `part` is `None` for a
+    /// benchmark without parts.
+    pub fn in_part(self, part: Option<&Part>) -> Contender {
+        match (self.kind, part) {
+            (ContenderKind::Floor, Some(Part { floors_are_peers: true, .. })) => {
+                Contender { kind: ContenderKind::Peer, ..self }
+            }
+            _ => self,
+        }
     }
 
     /// Returns `true` if the ratio of this contender's figure to that of `other` is reported. It is

@@ -349,8 +349,8 @@ struct SleepingReceiver<W: NotifyLink> {
     is_crowded: bool,
 }
 
-/// Maximum value of `warm_up_count`. From the 39th wait on, handover's receiver sleeps at once in 32 waits.
-const WARM_UP_COUNT_MAX: u64 = 40;
+/// Maximum value of `warm_up_count`. From the 79th wait on, handover's receiver sleeps at once in 512 waits.
+const WARM_UP_COUNT_MAX: u64 = 80;
 /// Minimum value of `warm_up_count`.
 const WARM_UP_COUNT_MIN: u64 = 8;
 /// Maximum duration of the notifications that are not measured, in ns, unless they are so few.
@@ -366,6 +366,8 @@ const SEND_POLLING_PART: usize = 2;
 const WAKE_POLLING_PART: usize = 3;
 /// Index of the part with the receiver's CPU time.
 const CPU_PART: usize = 4;
+/// Index of the part with the geometric mean of latency and CPU time.
+const LATENCY_CPU_PART: usize = 5;
 
 impl<W: NotifyLink> Handover for SleepingReceiver<W> {
     type Args = SleepGapArgs;
@@ -394,7 +396,15 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
             .off_ladder(),
         Part::new("cpu", "receiver's CPU time for one notification and the wait for it")
             .waits(Waits::Sleep)
+            .floors_are_peers()
             .off_ladder(),
+        Part::new(
+            "latency-cpu",
+            "geometric mean of the mean latency and the receiver's CPU time for one notification",
+        )
+        .waits(Waits::Sleep)
+        .floors_are_peers()
+        .off_ladder(),
     ])
     .hands_over();
 
@@ -439,6 +449,7 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         let state = &*self.state;
         let mut turn = 0;
         let mut spun_count = 0u32;
+        let mut latency_sum = 0u64;
         while turn < self.warm_up_count || out.is_running() {
             wait_gap(self.gap_ns, self.is_crowded);
             let (cost, began) = time_notify(&self.sender);
@@ -457,11 +468,16 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             let spun = state.has_not_slept.load(Ordering::Relaxed) != 0;
             let latency = state.woken_ticks.load(Ordering::Relaxed).saturating_sub(began);
             spun_count += u32::from(spun);
+            latency_sum += latency;
             out.record_ticks(if spun { SEND_POLLING_PART } else { SEND_PART }, cost);
             out.record_ticks(if spun { WAKE_POLLING_PART } else { WAKE_PART }, latency);
         }
-        // Each turn yields two figures, the CPU time is one more, and a tally is divided by all operations.
-        out.add_to_counter("spun_share", 2.0 * f64::from(spun_count));
+        let waits_count = turn.saturating_sub(self.warm_up_count).max(1);
+        // A counter is divided by the number of all figures: two of each wait, and two of the round.
+        out.add_to_counter(
+            "spun_share",
+            f64::from(spun_count) * (2 * waits_count + 2) as f64 / waits_count as f64,
+        );
         state.sent_count.store(turn, Ordering::Relaxed);
         // Release: pairs with the Acquire in receive().
         state.is_over.store(1, Ordering::Release);
@@ -473,8 +489,10 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             cpu_ns = state.receiver_cpu_ns.load(Ordering::Relaxed);
         }
         // The receiver waits once more, for the end, which has come by then: that costs next to nothing.
-        let waits_count = turn.saturating_sub(self.warm_up_count).max(1);
-        out.record_ticks(CPU_PART, clock::ticks_from_ns(cpu_ns / waits_count));
+        let cpu = clock::ticks_from_ns(cpu_ns / waits_count);
+        out.record_ticks(CPU_PART, cpu);
+        let mean_latency = latency_sum as f64 / waits_count as f64;
+        out.record_ticks(LATENCY_CPU_PART, (mean_latency * cpu as f64).sqrt().round() as u64);
     }
 
     /// Waits for notifications, and publishes the time at which each wait returned. At the end,

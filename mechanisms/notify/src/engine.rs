@@ -8,10 +8,10 @@
 //!   the other's wake-up as well as its own, and would never start to spin again. A greater multiple trades CPU time
 //!   for latency.
 //! - Within this limit, use four times the usual length of successful spins.
-//! - When two spins in a row end in a long sleep, skip spinning for 1, 2, 4 ... waits. When a sleep
-//!   turns out so short that spinning would have caught it, spin again at once. If that spin fails too, the short sleep
-//!   was an exception, as after a late wake-up: the number of skipped waits is then doubled as before, unless the next
-//!   sleep is short again.
+//! - When two spins in a row end in a long sleep, skip spinning for 1, 8, 64 ... waits. The steps may be large, as no
+//!   spin is needed to detect that waits have become short: when a sleep turns out so short that spinning would have
+//!   caught it, spin again at once. If that spin fails too, the short sleep was an exception, as after a late wake-up:
+//!   the number of skipped waits then grows as before, unless the next sleep is short again.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
 //! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last rule.
@@ -35,6 +35,8 @@ const POLLS_HEADROOM: u32 = 4;
 const BUDGET_MIN_DIVISOR: u32 = 16;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
+/// Factor by which each further failed spin increases the number of waits without a spin, as a shift: `2^QUIET_SHIFT`.
+const QUIET_SHIFT: u32 = 3;
 /// Maximum number of polls of a spin. It is so small that neither [`POLLS_HEADROOM`] nor the scale
 /// of the mean can overflow.
 const SPIN_POLLS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
@@ -229,8 +231,8 @@ impl SpinPolicy {
             return;
         }
         self.misses_in_row = self.misses_in_row.saturating_add(1);
-        if let Some(doublings) = self.misses_in_row.checked_sub(MISSES_ALLOWED + 1) {
-            let quiet = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        if let Some(steps) = self.misses_in_row.checked_sub(MISSES_ALLOWED + 1) {
+            let quiet = 1u32.checked_shl(steps.saturating_mul(QUIET_SHIFT)).unwrap_or(u32::MAX);
             self.quiet_waits_left = quiet.min(self.quiet_waits_max);
         }
     }
@@ -423,8 +425,8 @@ mod tests {
     #[test]
     fn long_sleeps_reduce_spins_to_one_probe_in_1025_waits() {
         let mut engine = engine();
-        // Two spins at first, then one each after 1, 2, 4 ... 1024 quiet waits.
-        assert_eq!(long_sleeps(&mut engine, 2 + 2047 + 11), 13);
+        // Two spins at first, then one each after 1, 8, 64, 512 and 1024 quiet waits.
+        assert_eq!(long_sleeps(&mut engine, 2 + 1609 + 5), 7);
         assert_eq!(long_sleeps(&mut engine, 1025 * 10), 10);
     }
 

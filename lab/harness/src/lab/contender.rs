@@ -10,7 +10,7 @@ use crate::spent::ResourceUsage;
 use crate::stats::{self, MedianEstimate};
 use crate::workload::Role;
 use handover_base::clock;
-use handover_record::{Participants, Round, TimingKind, Wait};
+use handover_record::{Contender, Participants, Round, TimingKind, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -244,6 +244,11 @@ impl MeasuredContender {
     /// Returns how the operations of a part wait: by spinning, sleeping, both, or not at all.
     pub fn waits(&self, part: usize) -> Wait {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
+    }
+
+    /// Returns the contender as it is in a part, where a floor may be a peer.
+    pub fn contender_in(&self, part: usize) -> Contender {
+        self.bench.contender().in_part(self.bench.spec().parts.get(part))
     }
 
     /// Adds the results of a measured round, which belongs to the block `block` of the pass `pass`.

@@ -48,13 +48,13 @@ fn ratio_to_own_floor(
     ours: &MeasuredContender,
     index: usize,
 ) -> Option<Ratio> {
-    if ours.bench.contender().kind == ContenderKind::Floor {
+    if ours.contender_in(index).kind == ContenderKind::Floor {
         return None;
     }
     let id = figure_id(spec, index);
     let floors = || {
         let own = contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
-        own.filter(|it| it.bench.contender().kind == ContenderKind::Floor)
+        own.filter(|it| it.contender_in(index).kind == ContenderKind::Floor)
     };
     let waits = ours.waits(index);
     let of = |wanted: Wait| {
@@ -92,12 +92,11 @@ pub(super) fn ratios_to_peers(
     ours: &MeasuredContender,
     index: usize,
 ) -> Vec<Ratio> {
-    let contender = ours.bench.contender();
-    if contender.kind == ContenderKind::Floor {
+    if ours.contender_in(index).kind == ContenderKind::Floor {
         return Vec::new();
     }
     let id = figure_id(spec, index);
-    rivals(contenders, ours)
+    rivals(contenders, ours, index)
         .filter(|it| it.waits(index) == ours.waits(index))
         .filter_map(|contender| {
             let (ours, other) = (&ours.measured.parts[index], &contender.measured.parts[index]);
@@ -106,16 +105,18 @@ pub(super) fn ratios_to_peers(
         .collect()
 }
 
-/// Returns the contenders with which `ours` is compared. They may wait in other ways.
+/// Returns the contenders with which `ours` is compared in the part at `index`. They may wait in
+/// other ways.
 fn rivals<'a>(
     contenders: &'a [MeasuredContender],
     ours: &'a MeasuredContender,
+    index: usize,
 ) -> impl Iterator<Item = &'a MeasuredContender> {
-    let contender = ours.bench.contender();
+    let contender = ours.contender_in(index);
     contenders
         .iter()
         .filter(move |other| !other.is_floor && !other.facts.is_out && !std::ptr::eq(*other, ours))
-        .filter(move |other| contender.is_compared_with(&other.bench.contender()))
+        .filter(move |other| contender.is_compared_with(&other.contender_in(index)))
 }
 
 /// Returns the figures of the peers that wait in another way, for which there is no ratio.
@@ -124,10 +125,10 @@ pub(super) fn peers_with_other_waits(
     ours: &MeasuredContender,
     index: usize,
 ) -> Vec<PeerWithoutRatio> {
-    if ours.bench.contender().kind == ContenderKind::Floor {
+    if ours.contender_in(index).kind == ContenderKind::Floor {
         return Vec::new();
     }
-    rivals(contenders, ours)
+    rivals(contenders, ours, index)
         .filter(|it| it.waits(index) != ours.waits(index))
         .filter(|it| !it.measured.parts[index].rounds.is_empty())
         .map(|contender| PeerWithoutRatio {

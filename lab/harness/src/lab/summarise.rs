@@ -133,7 +133,7 @@ fn record(
         id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
         spec: spec.id.to_string(),
         contender: contender.bench.contender().name.to_string(),
-        kind: contender.bench.contender().kind,
+        kind: contender.contender_in(index).kind,
         waits: contender.waits(index),
         allocates: contender.bench.contender().allocates,
         what: declared.map_or(spec.what, |part| part.what).to_string(),

@@ -183,7 +183,8 @@ fn contender_of_ours_has_a_floor_that_waits_alike() {
             })
         };
         let parts: Vec<_> = spec.parts.iter().map(Some).collect();
-        for part in if parts.is_empty() { vec![None] } else { parts } {
+        let parts = if parts.is_empty() { vec![None] } else { parts };
+        for part in parts.into_iter().filter(|it| it.is_none_or(|it| !it.floors_are_peers)) {
             let waits = bench.contender().waits_in(part);
             let own = benches().filter(|it| it.spec().id == spec.id).map(Bench::contender);
             let own = own.filter(|it| it.kind == ContenderKind::Floor);
