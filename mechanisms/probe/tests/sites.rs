@@ -4,7 +4,8 @@
 #![deny(unsafe_code)] // as in a crate that uses probes: the macros allow their own `unsafe`
 
 use handover_probe::{
-    SiteKind, backend, disable, enable, probe, probed, sites, span, unrecorded_events_count,
+    SiteKind, backend, disable, enable, probe, probe_and_return, probed, sites, span,
+    unrecorded_events_count,
 };
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,24 @@ fn disabled_site_evaluates_no_argument() {
     assert_eq!(events(pass), 2);
     disable("sites.*").unwrap();
     assert_eq!(events(pass), 0);
+}
+
+#[test]
+fn site_that_returns_does_so_only_while_it_is_on() {
+    let _alone = exclusive();
+    fn halve(number: u64) -> (u64, bool) {
+        probe_and_return!("returns.halved", |record| halve_recorded(number, record));
+        (number / 2, false)
+    }
+    fn halve_recorded(number: u64, record: impl FnOnce(u64)) -> (u64, bool) {
+        record(number);
+        (number / 2, true)
+    }
+    assert_eq!(halve(6), (3, false)); // in the flag form, this registers the site
+    assert_eq!(enable("returns.*").unwrap(), 1);
+    assert_eq!(events(|| assert_eq!(halve(8), (4, true))), 1);
+    disable("returns.*").unwrap();
+    assert_eq!(events(|| assert_eq!(halve(8), (4, false))), 0);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::raw::{
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
 use handover_notify::{ParkResult, Parker};
-use handover_probe::probe;
+use handover_probe::{probe, probe_and_return};
 use handover_timer::{Config as WheelConfig, TimerId, Wheel, WheelFull};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -181,16 +181,57 @@ impl Worker {
     pub(crate) fn begin_yield(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
         let left = self.switches_until_poll.get();
         if !self.owner.can_switch_directly() || left == 0 || !self.owner.inbox.is_empty() {
-            return Some(PendingYield::to_worker(running));
+            return begin_worker_yield(running);
         }
         self.switches_until_poll.set(left - 1);
         let yielding = Runnable::of_yielding(running);
+        let Ok(next) = self.owner.with_queue(|queue| queue.rotate_most_urgent(yielding)) else {
+            return self.begin_yield_to_other_level(running);
+        };
+        probe_and_return!("fiber.switch", |record| self
+            .begin_switch_recorded(running, next, record));
+        Some(self.begin_switch(running, next))
+    }
+
+    /// Begins the yield of a fiber that is not of the most urgent level, or the only one. Never inlined,
+    /// as [`begin_worker_yield`].
+    #[inline(never)]
+    fn begin_yield_to_other_level(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
+        if self.owner.with_queue(|queue| queue.count()) == 0 {
+            return None;
+        }
+        self.begin_yield_between_levels(running)
+    }
+
+    /// Begins the yield of a fiber while other fibers, of other levels, are ready. Never inlined, so that the
+    /// caller saves no registers.
+    #[inline(never)]
+    fn begin_yield_between_levels(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
+        let yielding = Runnable::of_yielding(running);
         let next = self.owner.with_queue(|queue| queue.push_then_pop(yielding)).ok()?;
-        probe!("fiber.switch", next.id());
-        // Last: an overflow of this stack, in the probe for example, is reported as the fiber's own
-        // only while the fiber is noted as running.
+        self.begin_switch_recorded(running, next, |id| probe!("fiber.switch", id))
+    }
+
+    /// Begins the switch from the running fiber to `next`, which it has taken from the run queue.
+    #[inline]
+    fn begin_switch(&self, running: NonNull<FiberControl>, next: Runnable) -> PendingYield {
         self.running_fiber.set(Some(next.control_address()));
-        Some(PendingYield::to_fiber(running, next))
+        PendingYield::to_fiber(running, next)
+    }
+
+    /// Records the switch by `record`, and begins it.
+    #[cold]
+    #[inline(never)]
+    fn begin_switch_recorded(
+        &self,
+        running: NonNull<FiberControl>,
+        next: Runnable,
+        record: impl FnOnce(u64),
+    ) -> Option<PendingYield> {
+        record(next.id());
+        // Last: an overflow of this stack, in record() for example, is reported as the fiber's own
+        // only while the fiber is noted as running.
+        Some(self.begin_switch(running, next))
     }
 
     /// Appends a woken fiber to the run queue. Prefetches its stack frames if at least
@@ -645,4 +686,11 @@ impl Worker {
         }
         false
     }
+}
+
+/// Begins the yield of the running fiber to its worker. Never inlined, so that
+/// [`begin_yield`](Worker::begin_yield) calls no function and saves no registers.
+#[inline(never)]
+fn begin_worker_yield(running: NonNull<FiberControl>) -> Option<PendingYield> {
+    Some(PendingYield::to_worker(running))
 }

@@ -54,13 +54,19 @@ impl ReadyQueue {
     /// Returns `fiber` as the error if no other is as urgent; it is then not in the queue.
     #[inline]
     pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
-        // Fast path: the most urgent level is the fiber's own. The list is found by the bitmap, and
-        // not by the fiber's level, for which the processor would wait.
+        self.rotate_most_urgent(fiber).or_else(|fiber| self.push_then_pop_other_level(fiber))
+    }
+
+    /// Does [`push_then_pop`](Self::push_then_pop) if the fiber is of the most urgent level. Otherwise
+    /// returns it as the error.
+    #[inline]
+    pub(crate) fn rotate_most_urgent(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
+        // The list is found by the bitmap, and not by the fiber's level, for which the processor would wait.
         let most_urgent = self.non_empty_levels.trailing_zeros() as usize;
-        if most_urgent == fiber.priority_level() {
-            return self.levels[most_urgent % LEVELS_COUNT].rotate(fiber);
+        if most_urgent != fiber.priority_level() {
+            return Err(fiber);
         }
-        self.push_then_pop_other_level(fiber)
+        self.levels[most_urgent % LEVELS_COUNT].rotate(fiber)
     }
 
     /// Does [`push_then_pop`](Self::push_then_pop) if the fiber is not of the most urgent level.
