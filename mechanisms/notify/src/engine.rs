@@ -10,7 +10,7 @@
 //! - Within this limit, use four times the usual length of successful spins.
 //! - When two spins in a row end in a long sleep, skip spinning for 1, 8, 64 ... waits. The steps may be large, as no
 //!   spin is needed to detect that waits have become short: when a sleep turns out so short that spinning would have
-//!   caught it, spin again at once. If that spin fails too, the short sleep was an exception, as after a late wake-up:
+//!   caught it, by a margin of a quarter of the limit, spin again at once. If that spin fails too, the short sleep was an exception, as after a late wake-up:
 //!   the number of skipped waits then grows as before, unless the next sleep is short again.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
@@ -33,6 +33,9 @@ const MEAN_SHIFT: u32 = 3;
 const POLLS_HEADROOM: u32 = 4;
 /// Ratio of [`SpinPolicy::limit_polls`] to the minimum of [`SpinPolicy::budget_polls`].
 const BUDGET_MIN_DIVISOR: u32 = 16;
+/// Ratio of the longest spin to the margin by which a sleep must be shorter to resume spinning. Without a margin,
+/// waits about as long as the longest spin would make the receiver spin to the limit, often in vain.
+const NEAR_MARGIN_DIVISOR: u64 = 4;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
 /// Factor by which each further failed spin increases the number of waits without a spin, as a shift: `2^QUIET_SHIFT`.
@@ -199,7 +202,7 @@ impl SpinPolicy {
         }
         let spun_polls = if self.is_spinning { u64::from(self.budget_polls) } else { 0 };
         let waited_ns = (spun_polls * self.poll_ps / 1000).saturating_add(after_ns);
-        if waited_ns <= self.limit_ns {
+        if waited_ns <= self.limit_ns - self.limit_ns / NEAR_MARGIN_DIVISOR {
             // The notification was near: spinning up to the limit would have caught it.
             self.budget_polls = self.limit_polls;
             self.quiet_waits_left = 0;
@@ -346,9 +349,24 @@ mod tests {
     }
 
     #[test]
+    fn sleeps_about_as_long_as_the_limit_do_not_resume_spinning() {
+        let mut engine = engine();
+        long_sleeps(&mut engine, 1000);
+        let limit_ns = engine.limit_ns;
+        for (wait_ns, resumes) in
+            [(limit_ns, false), (limit_ns * 4 / 5, false), (limit_ns / 2, true)]
+        {
+            engine.quiet_waits_left = 100;
+            engine.plan_wait(false);
+            engine.record_woken(wait_ns, None);
+            assert_eq!(engine.quiet_waits_left == 0, resumes, "after a sleep of {wait_ns} ns");
+        }
+    }
+
+    #[test]
     fn low_latency_spins_through_waits_of_many_sleeps_cost_and_not_through_longer_ones() {
         const WAKE_NS: u64 = 10_000;
-        for (wait_ns, is_spun) in [(100_000, true), (300_000, true), (400_000, false)] {
+        for (wait_ns, is_spun) in [(50_000, true), (100_000, true), (200_000, false)] {
             let mut engine = SpinPolicy::new(Config::low_latency(), 25_000);
             let mut spun_count = 0;
             for _ in 0..1000 {
