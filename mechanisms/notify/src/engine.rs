@@ -158,11 +158,16 @@ impl SpinPolicy {
         engine
     }
 
+    /// Returns `true` unless the configuration forbids spins.
+    pub(crate) fn can_spin(&self) -> bool {
+        self.limit_polls > 0
+    }
+
     /// Returns the decision for a wait that found no notification pending. `shares_cpu` is `true`
     /// if the sender needs the CPU that the receiver would spin on.
     pub fn plan_wait(&mut self, shares_cpu: bool) -> WaitPlan {
         self.is_spinning = false;
-        if self.limit_polls == 0 {
+        if !self.can_spin() {
             return WaitPlan::ParkQuiet;
         }
         if shares_cpu {

@@ -66,16 +66,14 @@ impl<M> SharedMachineState<M> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Wakes the machine's thread if it sleeps; called after a message was enqueued.
+    /// Wakes the machine's thread if it sleeps; returns `true` if it slept. Called after a message was enqueued.
     #[inline]
-    pub(crate) fn notify(&self) {
+    pub(crate) fn notify(&self) -> bool {
         let must_ring = match self.shared_thread.ready_sender() {
             None => true,
             Some(ready_sender) => ready_sender.announce(&self.ready_flag, self.machine),
         };
-        if must_ring || self.shared_thread.notifies_each_message() {
-            self.shared_thread.wake();
-        }
+        (must_ring || self.shared_thread.notifies_each_message()) && self.shared_thread.wake()
     }
 
     /// Announces an enqueued message without waking the machine's thread. Wakes it only on behalf
@@ -115,7 +113,9 @@ impl<M> SharedMachineState<M> {
                     message,
                     wait_max,
                     push,
-                    || self.notify(),
+                    || {
+                        self.notify();
+                    },
                 )
             }
             (refusal, _) => Err(refusal),
@@ -158,9 +158,14 @@ impl<M> Address<M> {
     /// fence. Asleep: additionally a system call (1 to 2 µs).
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
+        self.send_and_wake(message).map(drop)
+    }
+
+    /// Sends a message like [`send`](Self::send); returns `true` if the machine's thread slept and was woken.
+    #[inline]
+    pub(crate) fn send_and_wake(&self, message: M) -> Result<bool, SendError<M>> {
         self.shared.enqueue(message)?;
-        self.shared.notify();
-        Ok(())
+        Ok(self.shared.notify())
     }
 
     /// Sends a message like [`send`](Self::send), but neither blocks nor drops an older message: a full inbox

@@ -80,8 +80,8 @@ impl<M: Send + 'static> Context<'_, M> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        to.send(message)?;
-        self.thread.expect_reply_from(&to.shared().shared_thread);
+        let has_woken = to.send_and_wake(message)?;
+        self.thread.record_sent_to(&to.shared().shared_thread, has_woken);
         Ok(())
     }
 

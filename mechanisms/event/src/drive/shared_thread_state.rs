@@ -46,15 +46,17 @@ impl SharedThreadState {
         })
     }
 
-    /// Wakes the thread if it sleeps. Under [`WakeWhen::EachMessage`], makes the system call even
-    /// if the thread is awake. Called after the message was enqueued.
+    /// Wakes the thread if it sleeps; returns `true` if it slept. Under [`WakeWhen::EachMessage`], makes the system
+    /// call even if the thread is awake. Called after the message was enqueued.
     #[inline]
-    pub(crate) fn wake(&self) {
-        if self.unparker.unpark_with(|| self.wake_sleeper()) {
+    pub(crate) fn wake(&self) -> bool {
+        let has_woken = self.unparker.unpark_with(|| self.wake_sleeper());
+        if has_woken {
             stage::record_notified();
         } else if self.notifies_each_message() {
             self.wake_sleeper();
         }
+        has_woken
     }
 
     /// Returns `true` if a sender makes a system call for each message. It does so even if the

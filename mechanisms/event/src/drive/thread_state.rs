@@ -337,10 +337,12 @@ impl ThreadState {
         answer
     }
 
-    /// Records that a message was sent to a machine of another thread, which may reply.
+    /// Records that a message was sent to a machine of another thread, which may reply; and `has_woken`, whether that
+    /// thread slept and was woken.
     #[inline]
-    pub(crate) fn expect_reply_from(&mut self, shared: &SharedThreadState) {
-        self.parker.expect_answer_from(shared.unparker());
+    pub(crate) fn record_sent_to(&mut self, other: &SharedThreadState, has_woken: bool) {
+        self.parker.record_sent(self.shared.unparker(), has_woken);
+        self.parker.expect_answer_from(other.unparker());
     }
 
     /// Records that messages were sent to machines of these threads, which may reply.

@@ -46,12 +46,14 @@ pub struct Unparker {
     /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
     /// CPU on which the receiver ran last, plus one; zero if unknown. [`POLLING`] is set while it polls
-    /// more than [`EAGER_POLLS`] times.
+    /// more than [`EAGER_POLLS`] times, [`WAKING`] while wake-ups take most of its time.
     cpu_plus_one: AtomicU32,
 }
 
 /// Bit of [`Unparker::cpu_plus_one`] for a receiver that polls for long, so that it will answer at once.
 const POLLING: u32 = 1 << 31;
+/// Bit of [`Unparker::cpu_plus_one`] for a receiver that spends most of its time on waking those to which it sends.
+const WAKING: u32 = 1 << 30;
 
 impl Unparker {
     /// Creates an unparker whose receiver is awake.
@@ -152,6 +154,14 @@ pub struct Parker {
     work_unchecked: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
+    /// [`WAKING`] if this thread publishes that; otherwise zero.
+    waking_flag: u32,
+    /// Number of messages sent since `sending_since_ns`.
+    sends_count: u32,
+    /// Number of these messages whose receiver this thread had to wake.
+    wakes_count: u32,
+    /// Time, in ns on CLOCK_MONOTONIC, at which the last [`SENDS_PER_CHECK`] messages were complete.
+    sending_since_ns: u64,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
     expected_answer: AnswerSource,
 }
@@ -170,6 +180,8 @@ enum AnswerSource {
     OtherCpus,
     /// The thread that answers polls on another CPU.
     Polling,
+    /// The thread that answers, on another CPU, spends most of its time on waking others.
+    Waking,
 }
 
 /// Number of polls in a row without a pause. An answer that is sent at once arrives during these. A
@@ -206,6 +218,13 @@ const WORK_PER_CHECK: u32 = 32;
 /// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other CPU,
 /// 900 to one on the server's. With them, the latter receives 20,000 to 39,000.
 const SHARE_INTERVAL_NS_MIN: u64 = 32_000;
+/// Number of messages after which a thread determines whether it spends most of its time on wake-ups.
+const SENDS_PER_CHECK: u32 = 64;
+/// Minimum number of wake-ups among [`SENDS_PER_CHECK`] messages for that.
+const WAKES_MIN: u32 = 48;
+/// Maximum time in which [`SENDS_PER_CHECK`] messages are sent for that, in ns: twice the time of as many wake-ups, 2 µs
+/// each. A thread that works or waits for longer would not answer much sooner if it woke no one.
+const WAKES_NS_MAX: u64 = 256_000;
 /// Minimum time to the deadline for yielding. With less time left, yielding would miss the deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
@@ -227,6 +246,10 @@ impl Parker {
             polls_found: 0,
             work_unchecked: 0,
             cpu_plus_one: 0,
+            waking_flag: 0,
+            sends_count: 0,
+            wakes_count: 0,
+            sending_since_ns: 0,
             expected_answer: AnswerSource::Unknown,
         })
     }
@@ -242,8 +265,47 @@ impl Parker {
         let cpu_plus_one = current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
         if cpu_plus_one != self.cpu_plus_one {
             self.cpu_plus_one = cpu_plus_one;
-            // Relaxed: a hint.
-            unparker.cpu_plus_one.store(cpu_plus_one, Ordering::Relaxed);
+            self.publish(unparker, 0);
+        }
+    }
+
+    /// Stores this thread's CPU and flags in `unparker`, `flag` included.
+    fn publish(&self, unparker: &Unparker, flag: u32) {
+        // Relaxed: a hint.
+        unparker.cpu_plus_one.store(self.cpu_plus_one | self.waking_flag | flag, Ordering::Relaxed);
+    }
+
+    /// Records that this thread has sent a message to another thread, and `has_woken`, whether it had to wake the
+    /// receiver. If it spends most of its time on wake-ups, it publishes that on `unparker`, its own, until it sleeps.
+    /// Threads that wait for its answers then yield for up to 10 ms before they sleep, as it would answer sooner if they
+    /// were awake.
+    ///
+    /// # Cost
+    /// Some instructions, and reading the clock once in 64 calls.
+    #[inline]
+    pub fn record_sent(&mut self, unparker: &Unparker, has_woken: bool) {
+        self.wakes_count += u32::from(has_woken);
+        self.sends_count += 1;
+        if self.sends_count >= SENDS_PER_CHECK {
+            self.check_wakes(unparker);
+        }
+    }
+
+    /// Publishes whether wake-ups took most of the time of the last [`SENDS_PER_CHECK`] messages.
+    #[cold]
+    fn check_wakes(&mut self, unparker: &Unparker) {
+        let since_ns = std::mem::replace(&mut self.sending_since_ns, now_ns());
+        let is_waking = self.wakes_count >= WAKES_MIN
+            && self.sending_since_ns.saturating_sub(since_ns) <= WAKES_NS_MAX;
+        (self.sends_count, self.wakes_count) = (0, 0);
+        self.publish_waking(unparker, if is_waking { WAKING } else { 0 });
+    }
+
+    /// Publishes `flag`, [`WAKING`] or zero, unless it is published.
+    fn publish_waking(&mut self, unparker: &Unparker, flag: u32) {
+        if flag != self.waking_flag {
+            self.waking_flag = flag;
+            self.publish(unparker, 0);
         }
     }
 
@@ -258,6 +320,8 @@ impl Parker {
         let there = unparker.cpu_plus_one.load(Ordering::Relaxed);
         let expected = if self.is_this_cpu(there) {
             AnswerSource::ThisCpu
+        } else if there & WAKING != 0 {
+            AnswerSource::Waking
         } else if there & POLLING != 0 {
             AnswerSource::Polling
         } else if self.expected_answer < AnswerSource::OtherCpu {
@@ -289,7 +353,7 @@ impl Parker {
     /// Returns `true` if `cpu_plus_one` of an unparker is this thread's CPU. Returns `false` also if the CPU is
     /// unknown.
     fn is_this_cpu(&self, cpu_plus_one: u32) -> bool {
-        cpu_plus_one & !POLLING == self.cpu_plus_one && self.cpu_plus_one != 0
+        cpu_plus_one & !(POLLING | WAKING) == self.cpu_plus_one && self.cpu_plus_one != 0
     }
 
     /// Polls many times without a pause. Returns `true` as soon as `poll` does, `false` if `poll`
@@ -307,7 +371,9 @@ impl Parker {
             AnswerSource::OtherCpu | AnswerSource::OtherCpus if self.yielder.is_yielding() => {
                 self.plan_polls_for_answer()
             }
-            AnswerSource::Polling if self.yielder.is_yielding() => POLLS_BEFORE_YIELD,
+            AnswerSource::Polling | AnswerSource::Waking if self.yielder.is_yielding() => {
+                POLLS_BEFORE_YIELD
+            }
             AnswerSource::Unknown if self.yielder.is_yielding() => self.plan_probing_polls(),
             _ => EAGER_POLLS,
         };
@@ -334,10 +400,9 @@ impl Parker {
         polls: u32,
         poll: &mut impl FnMut() -> bool,
     ) -> bool {
-        // Relaxed: a hint.
-        unparker.cpu_plus_one.store(self.cpu_plus_one | POLLING, Ordering::Relaxed);
+        self.publish(unparker, POLLING);
         let found = (0..polls).any(|_| poll());
-        unparker.cpu_plus_one.store(self.cpu_plus_one, Ordering::Relaxed);
+        self.publish(unparker, 0);
         found
     }
 
@@ -398,13 +463,14 @@ impl Parker {
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
     /// # Blocking
-    /// At most [`Config::spin_max`], and where it yields, until this thread gets the CPU again.
+    /// At most [`Config::spin_max`], and where it yields, until this thread gets the CPU again. It yields for up to 10
+    /// ms if the thread that is to answer spends most of its time on wake-ups; see [`record_sent`](Self::record_sent).
     #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
         let expected = std::mem::replace(&mut self.expected_answer, AnswerSource::Unknown);
         if !self.yielder.is_yielding()
-            && expected != AnswerSource::ThisCpu
+            && !matches!(expected, AnswerSource::ThisCpu | AnswerSource::Waking)
             && self.waiting.spin_for(left, poll)
         {
             return true;
@@ -412,7 +478,10 @@ impl Parker {
         if left.is_some_and(|left| left < YIELD_LEFT_MIN) {
             return false;
         }
-        let mut wait = self.yielder.start_wait();
+        let mut wait = match expected {
+            AnswerSource::Waking => self.yielder.start_long_wait(),
+            _ => self.yielder.start_wait(),
+        };
         while self.yielder.yield_once(&mut wait) {
             if poll() {
                 self.yielder.record_found(&wait);
@@ -470,6 +539,7 @@ impl Parker {
             return ParkResult::NotParked;
         }
         self.yielder.record_cpu_left();
+        self.publish_waking(unparker, 0);
         let asleep = SleepStart::now();
         stage::record_parked(unparker);
         sleep(asleep.since_ns());
@@ -631,5 +701,27 @@ mod tests {
         assert_eq!(polls(&mut parker, 7), 7, "the wait did not poll 7 times");
         parker.expect_answer_from(&elsewhere);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
+    }
+
+    #[test]
+    fn thread_that_wakes_the_receivers_of_most_messages_publishes_that_until_they_are_awake() {
+        let own = Unparker::new();
+        let mut sender = Parker::new(Config::default()).expect("valid");
+        let mut receiver = Parker::new(Config::default()).expect("valid");
+        let mut send = |has_woken| {
+            (0..SENDS_PER_CHECK).for_each(|_| sender.record_sent(&own, has_woken));
+            receiver.expected_answer = AnswerSource::Unknown;
+            receiver.expect_answer_from(&own);
+            receiver.expected_answer == AnswerSource::Waking
+        };
+        assert!(!send(true), "published after the first messages, whose duration is unknown");
+        // The thread may be preempted while it sends.
+        assert!((0..1000).any(|_| send(true)), "not published");
+        assert!(!send(false), "still published");
+        assert!((0..1000).any(|_| send(true)), "not published again");
+        sender.park(&own, Some(0), &mut || false);
+        receiver.expected_answer = AnswerSource::Unknown;
+        receiver.expect_answer_from(&own);
+        assert_ne!(receiver.expected_answer, AnswerSource::Waking, "published during a sleep");
     }
 }

@@ -171,6 +171,15 @@ impl Yielder {
         YieldingWait { yields_max, ..YieldingWait::default() }
     }
 
+    /// Starts a wait that yields for up to 10 ms, whatever earlier waits have found. It does not yield if
+    /// `config.spin_max` is zero, or if a process that computes was detected on this thread's CPU.
+    #[inline(always)]
+    pub(crate) fn start_long_wait(&mut self) -> YieldingWait {
+        let can_yield = self.policy.can_spin() && self.may_yield();
+        let yields_max = if can_yield { u32::MAX } else { 0 };
+        YieldingWait { yields_max, ..YieldingWait::default() }
+    }
+
     /// Yields once; then check whether there is work, and call [`record_found`](Self::record_found) if there is.
     /// Returns `false` without a yield if it is time to sleep. Then report the end of the sleep by
     /// [`record_sleep`](Self::record_sleep).
@@ -326,6 +335,19 @@ mod tests {
 
     fn yielder() -> Yielder {
         Yielder::among_processes(Config::default())
+    }
+
+    #[test]
+    fn long_wait_yields_although_yields_have_failed_unless_it_must_not_spin() {
+        for (config, yields) in [(Config::default(), true), (Config::never_spin(), false)] {
+            let mut yielder = Yielder::among_processes(config);
+            for _ in 0..10 {
+                yielder.start_wait();
+                yielder.record_sleep(Some(MS));
+            }
+            assert_eq!(yielder.start_wait().yields_max, 0);
+            assert_eq!(yielder.start_long_wait().yields_max > 0, yields, "{config:?}");
+        }
     }
 
     #[test]
