@@ -315,8 +315,8 @@ impl Contender {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
-    /// Returns the contender as it is in a part, where a floor may be a peer. `part` is `None` for a
-    /// benchmark without parts.
+    /// Returns the contender with its kind in a part: a floor is a peer if the part declares
+    /// [`floors_are_peers`](Part::floors_are_peers). `part` is `None` for a benchmark without parts.
     pub fn in_part(self, part: Option<&Part>) -> Contender {
         match (self.kind, part) {
             (ContenderKind::Floor, Some(Part { floors_are_peers: true, .. })) => {

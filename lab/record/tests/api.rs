@@ -1,8 +1,8 @@
 //! The API that the other lab crates use.
 
 use handover_record::{
-    ArgNotation, Args, Bytes, Nanos, Param, Part, PeerWithoutRatio, Record, Spec, Wait, Warning,
-    WarningCode, args,
+    ArgNotation, Args, Bytes, Contender, Nanos, Param, Part, PeerWithoutRatio, Record, Spec, Wait,
+    Warning, WarningCode, args,
 };
 use handover_record::{ContenderKind, Participants, Ratio, Round, Summary, Unit};
 
@@ -166,6 +166,17 @@ fn peer_that_waits_in_another_way_has_no_ratio() {
     let record = record();
     assert_eq!(record.best_peer_without_ratio().unwrap().waits.table_verb(), "sleeps");
     assert!(record.peers.iter().all(|peer| peer.contender != "asleep"));
+}
+
+#[test]
+fn floor_is_a_peer_in_a_part_that_declares_it() {
+    let part = Part::new("cpu", "");
+    let (floor, ours) = (Contender::floor("spinning"), Contender::ours("handover"));
+    let kind = |it: Contender, part: Option<&Part>| it.in_part(part).kind;
+    assert_eq!(kind(floor, Some(&part.floors_are_peers())), ContenderKind::Peer);
+    assert_eq!(kind(floor, Some(&part)), ContenderKind::Floor);
+    assert_eq!(kind(floor, None), ContenderKind::Floor);
+    assert_eq!(kind(ours, Some(&part.floors_are_peers())), ContenderKind::Ours);
 }
 
 #[test]

@@ -8,10 +8,10 @@
 //!   the other's wake-up as well as its own, and would never start to spin again. A greater multiple trades CPU time
 //!   for latency.
 //! - Within this limit, use four times the usual length of successful spins.
-//! - When two spins in a row end in a long sleep, skip spinning for 1, 8, 64 ... waits. The steps may be large, as no
-//!   spin is needed to detect that waits have become short: when a sleep turns out so short that spinning would have
-//!   caught it, by a margin of a quarter of the limit, spin again at once. If that spin fails too, the short sleep was an exception, as after a late wake-up:
-//!   the number of skipped waits then grows as before, unless the next sleep is short again.
+//! - When two spins in a row end in a long sleep, skip spinning for 1, 8, 64 ... waits. Large steps are safe, as short
+//!   waits are detected without a spin: after a sleep of at most three quarters of the limit, the next wait spins. If
+//!   this spin fails, the short sleep was an exception, as after a late wake-up, and the number of skipped waits grows
+//!   as before, unless the next sleep is short again.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
 //! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last rule.
@@ -33,8 +33,9 @@ const MEAN_SHIFT: u32 = 3;
 const POLLS_HEADROOM: u32 = 4;
 /// Ratio of [`SpinPolicy::limit_polls`] to the minimum of [`SpinPolicy::budget_polls`].
 const BUDGET_MIN_DIVISOR: u32 = 16;
-/// Ratio of the longest spin to the margin by which a sleep must be shorter to resume spinning. Without a margin,
-/// waits about as long as the longest spin would make the receiver spin to the limit, often in vain.
+/// Ratio of the longest spin to the margin: spins resume after a sleep that is shorter than the longest spin by at least
+/// this margin. Without it, waits about as long as the longest spin would make the receiver spin to the limit, often in
+/// vain.
 const NEAR_MARGIN_DIVISOR: u64 = 4;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
@@ -181,6 +182,11 @@ impl SpinPolicy {
         WaitPlan::Spin { spins_max: self.budget_polls }
     }
 
+    /// Records that a wait has begun without a plan, and does not spin.
+    pub(crate) fn skip_wait(&mut self) {
+        self.is_spinning = false;
+    }
+
     /// Records that the wait completed while spinning, after `spins` polls.
     pub fn record_spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
@@ -242,6 +248,8 @@ impl SpinPolicy {
         if let Some(steps) = self.misses_in_row.checked_sub(MISSES_ALLOWED + 1) {
             let quiet = 1u32.checked_shl(steps.saturating_mul(QUIET_SHIFT)).unwrap_or(u32::MAX);
             self.quiet_waits_left = quiet.min(self.quiet_waits_max);
+            // The spin after these waits tries the limit: a shorter one would not find out if spinning pays again.
+            self.budget_polls = self.limit_polls;
         }
     }
 
@@ -351,6 +359,21 @@ mod tests {
             engine.record_woken(SHORT_NS, Some(1_000_000));
         }
         assert_eq!(engine.limit_polls, 50_000 / 25);
+    }
+
+    #[test]
+    fn spin_after_a_pause_tries_the_limit() {
+        let mut engine = engine();
+        for _ in 0..100 {
+            engine.plan_wait(false);
+            engine.record_spun(1);
+        }
+        assert!(budget(&mut engine) < engine.limit_polls);
+        long_sleeps(&mut engine, 100);
+        while engine.plan_wait(false) == WaitPlan::ParkQuiet {
+            engine.record_woken(LONG_NS, None);
+        }
+        assert_eq!(engine.budget_polls, engine.limit_polls);
     }
 
     #[test]

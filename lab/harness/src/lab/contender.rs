@@ -246,7 +246,7 @@ impl MeasuredContender {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
     }
 
-    /// Returns the contender as it is in a part, where a floor may be a peer.
+    /// Returns the contender with its kind in a part, where a floor may be a peer.
     pub fn contender_in(&self, part: usize) -> Contender {
         self.bench.contender().in_part(self.bench.spec().parts.get(part))
     }

@@ -156,18 +156,20 @@ impl BenchmarkProgress {
     /// peer that is clearly slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
         let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.facts.is_out);
-        let figures: Vec<_> = racing().map(|it| (it.bench.contender(), it.intervals())).collect();
+        let figures: Vec<_> = racing().map(|it| (it, it.intervals())).collect();
         // The lowest upper bound among the peers with the same rival.
         let best = |of: &Contender, part: usize| {
-            let peers = figures
-                .iter()
-                .filter(|(it, _)| it.kind == ContenderKind::Peer && it.rival_of == of.rival_of);
+            let peers = figures.iter().filter(|(it, _)| {
+                let it = it.contender_in(part);
+                it.kind == ContenderKind::Peer && it.rival_of == of.rival_of
+            });
             let ends = peers.filter_map(|(_, parts)| parts[part]?.interval);
             ends.map(|(_, high)| high).fold(f64::MAX, f64::min)
         };
-        let is_good = |it: &Contender, part: usize, figure: MedianEstimate| {
+        let is_good = |it: &MeasuredContender, part: usize, figure: MedianEstimate| {
+            let it = it.contender_in(part);
             let is_peer = it.kind == ContenderKind::Peer;
-            let is_slower = || figure.interval.is_some_and(|(low, _)| low > best(it, part));
+            let is_slower = || figure.interval.is_some_and(|(low, _)| low > best(&it, part));
             figure.half_width().is_some_and(|it| it <= NARROW_HALF_WIDTH_MAX)
                 || is_peer && is_slower()
         };

@@ -107,6 +107,9 @@ const ADMIT_AGAIN_NS: u64 = 1_000_000;
 /// in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
+/// Maximum time, in ns, for which a thread with descriptors spins and yields. It does not check them meanwhile.
+const UNWATCHED_NS_MAX: u64 = 1_000_000;
+
 /// Returns the deadline of a sleep: `deadline_ns`, or earlier if senders wait for space. Then it is
 /// at most [`ADMIT_AGAIN_NS`] from now. `deadline_ns` is the next timer's.
 pub(crate) fn sleep_deadline_ns(
@@ -214,6 +217,7 @@ impl ThreadState {
     /// Clears the request to end the run, logs the reason and returns it.
     #[cold]
     fn take_and_log_end_reason(&mut self) -> Option<EndReason> {
+        self.parker.withdraw_waking(self.shared.unparker());
         let stopped = self.shared.take_stop_request();
         self.is_ending = false;
         let ended = self.end_reason.take().or(stopped.then_some(EndReason::Stopped))?;
@@ -290,10 +294,14 @@ impl ThreadState {
         deadline_ns: Option<u64>,
         incoming: &mut impl IncomingMessages,
     ) -> Result<(), RunError> {
-        let Self { shared, parker, had_async_senders, .. } = self;
+        let Self { shared, parker, reactor, had_async_senders, .. } = self;
         parker.publish_cpu(shared.unparker());
         let mut poll = || incoming.has_any() || shared.is_interrupted(*had_async_senders);
-        if parker.spin(deadline_ns, &mut poll) {
+        let spin_deadline_ns = match reactor {
+            None => deadline_ns,
+            Some(_) => earlier_deadline_ns(UNWATCHED_NS_MAX, deadline_ns),
+        };
+        if parker.spin(spin_deadline_ns, &mut poll) {
             self.spins += 1;
             return Ok(());
         }
@@ -337,8 +345,8 @@ impl ThreadState {
         answer
     }
 
-    /// Records that a message was sent to a machine of another thread, which may reply; and `has_woken`, whether that
-    /// thread slept and was woken.
+    /// Records a message to a machine of another thread, which may reply. `has_woken` is `true` if that thread slept and
+    /// was woken.
     #[inline]
     pub(crate) fn record_sent_to(&mut self, other: &SharedThreadState, has_woken: bool) {
         self.parker.record_sent(self.shared.unparker(), has_woken);

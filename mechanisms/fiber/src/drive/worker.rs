@@ -193,8 +193,8 @@ impl Worker {
         Some(self.begin_switch(running, next))
     }
 
-    /// Begins the yield of a fiber that is not of the most urgent level, or the only one. Never inlined,
-    /// as [`begin_worker_yield`].
+    /// Begins the yield of a fiber if no ready fiber has its level, or a more urgent one is ready. Returns `None` if no
+    /// ready fiber is as urgent. Never inlined, for the reason given at [`begin_worker_yield`].
     #[inline(never)]
     fn begin_yield_to_other_level(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
         if self.owner.with_queue(|queue| queue.count()) == 0 {
@@ -203,16 +203,19 @@ impl Worker {
         self.begin_yield_between_levels(running)
     }
 
-    /// Begins the yield of a fiber while other fibers, of other levels, are ready. Never inlined, so that the
-    /// caller saves no registers.
+    /// Does [`begin_yield_to_other_level`](Self::begin_yield_to_other_level) while other fibers are ready. Never
+    /// inlined, so that the caller saves no registers.
     #[inline(never)]
     fn begin_yield_between_levels(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
         let yielding = Runnable::of_yielding(running);
         let next = self.owner.with_queue(|queue| queue.push_then_pop(yielding)).ok()?;
-        self.begin_switch_recorded(running, next, |id| probe!("fiber.switch", id))
+        probe!("fiber.switch", next.id());
+        Some(self.begin_switch(running, next))
     }
 
-    /// Begins the switch from the running fiber to `next`, which it has taken from the run queue.
+    /// Begins the switch from the running fiber to `next`, which it has taken from the run queue. Called after the probe
+    /// of the switch: an overflow of this stack, in the probe for example, is reported as the fiber's own only while the
+    /// fiber is noted as running.
     #[inline]
     fn begin_switch(&self, running: NonNull<FiberControl>, next: Runnable) -> PendingYield {
         self.running_fiber.set(Some(next.control_address()));
@@ -229,8 +232,6 @@ impl Worker {
         record: impl FnOnce(u64),
     ) -> Option<PendingYield> {
         record(next.id());
-        // Last: an overflow of this stack, in record() for example, is reported as the fiber's own
-        // only while the fiber is noted as running.
         Some(self.begin_switch(running, next))
     }
 

@@ -22,7 +22,7 @@
 //! ```
 
 use super::waiting::{SleepStart, WaitState, now_ns};
-use super::yielder::Yielder;
+use super::yielder::{LONG_WAIT, Yielder};
 use crate::engine::Stats;
 use crate::park::{ParkWord, SleepObject};
 use crate::raw::current_cpu;
@@ -46,13 +46,13 @@ pub struct Unparker {
     /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
     /// CPU on which the receiver ran last, plus one; zero if unknown. [`POLLING`] is set while it polls
-    /// more than [`EAGER_POLLS`] times, [`WAKING`] while wake-ups take most of its time.
+    /// more than [`EAGER_POLLS`] times, [`WAKING`] while wake-ups limit its rate.
     cpu_plus_one: AtomicU32,
 }
 
 /// Bit of [`Unparker::cpu_plus_one`] for a receiver that polls for long, so that it will answer at once.
 const POLLING: u32 = 1 << 31;
-/// Bit of [`Unparker::cpu_plus_one`] for a receiver that spends most of its time on waking those to which it sends.
+/// Bit of [`Unparker::cpu_plus_one`] for a receiver whose rate is limited by the wake-ups of those to which it sends.
 const WAKING: u32 = 1 << 30;
 
 impl Unparker {
@@ -160,8 +160,10 @@ pub struct Parker {
     sends_count: u32,
     /// Number of these messages whose receiver this thread had to wake.
     wakes_count: u32,
-    /// Time, in ns on CLOCK_MONOTONIC, at which the last [`SENDS_PER_CHECK`] messages were complete.
+    /// Time, in ns on CLOCK_MONOTONIC, at which `sends_count` was last reset; zero before that.
     sending_since_ns: u64,
+    /// `true` if the last wait has yielded for up to [`LONG_WAIT`] in vain.
+    has_waited_long: bool,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
     expected_answer: AnswerSource,
 }
@@ -180,7 +182,7 @@ enum AnswerSource {
     OtherCpus,
     /// The thread that answers polls on another CPU.
     Polling,
-    /// The thread that answers, on another CPU, spends most of its time on waking others.
+    /// The thread that answers, on another CPU, is limited by wake-ups.
     Waking,
 }
 
@@ -218,12 +220,12 @@ const WORK_PER_CHECK: u32 = 32;
 /// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other CPU,
 /// 900 to one on the server's. With them, the latter receives 20,000 to 39,000.
 const SHARE_INTERVAL_NS_MIN: u64 = 32_000;
-/// Number of messages after which a thread determines whether it spends most of its time on wake-ups.
+/// Number of messages after which a thread determines whether wake-ups limit its rate.
 const SENDS_PER_CHECK: u32 = 64;
 /// Minimum number of wake-ups among [`SENDS_PER_CHECK`] messages for that.
 const WAKES_MIN: u32 = 48;
 /// Maximum time in which [`SENDS_PER_CHECK`] messages are sent for that, in ns: twice the time of as many wake-ups, 2 µs
-/// each. A thread that works or waits for longer would not answer much sooner if it woke no one.
+/// each. If a thread works or waits for longer, its rate would not double without the wake-ups.
 const WAKES_NS_MAX: u64 = 256_000;
 /// Minimum time to the deadline for yielding. With less time left, yielding would miss the deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
@@ -250,6 +252,7 @@ impl Parker {
             sends_count: 0,
             wakes_count: 0,
             sending_since_ns: 0,
+            has_waited_long: false,
             expected_answer: AnswerSource::Unknown,
         })
     }
@@ -269,16 +272,18 @@ impl Parker {
         }
     }
 
-    /// Stores this thread's CPU and flags in `unparker`, `flag` included.
+    /// Stores this thread's CPU, its `waking_flag` and `flag` in `unparker`.
     fn publish(&self, unparker: &Unparker, flag: u32) {
         // Relaxed: a hint.
         unparker.cpu_plus_one.store(self.cpu_plus_one | self.waking_flag | flag, Ordering::Relaxed);
     }
 
-    /// Records that this thread has sent a message to another thread, and `has_woken`, whether it had to wake the
-    /// receiver. If it spends most of its time on wake-ups, it publishes that on `unparker`, its own, until it sleeps.
-    /// Threads that wait for its answers then yield for up to 10 ms before they sleep, as it would answer sooner if they
-    /// were awake.
+    /// Records a message to another thread. `has_woken` is `true` if this thread had to wake the receiver. `unparker` is
+    /// this thread's own.
+    ///
+    /// If at least 48 of the last 64 messages needed a wake-up, and all 64 took at most 256 µs, wake-ups limit the rate
+    /// of this thread. It publishes that until it sleeps, or fewer messages need a wake-up. Threads that wait for its
+    /// answers then yield for up to 10 ms before they sleep, which saves the wake-ups.
     ///
     /// # Cost
     /// Some instructions, and reading the clock once in 64 calls.
@@ -291,7 +296,7 @@ impl Parker {
         }
     }
 
-    /// Publishes whether wake-ups took most of the time of the last [`SENDS_PER_CHECK`] messages.
+    /// Publishes whether wake-ups limited the rate of the last [`SENDS_PER_CHECK`] messages.
     #[cold]
     fn check_wakes(&mut self, unparker: &Unparker) {
         let since_ns = std::mem::replace(&mut self.sending_since_ns, now_ns());
@@ -301,7 +306,12 @@ impl Parker {
         self.publish_waking(unparker, if is_waking { WAKING } else { 0 });
     }
 
-    /// Publishes `flag`, [`WAKING`] or zero, unless it is published.
+    /// Withdraws what [`record_sent`](Self::record_sent) has published. Call this when a thread stops receiving.
+    pub fn withdraw_waking(&mut self, unparker: &Unparker) {
+        self.publish_waking(unparker, 0);
+    }
+
+    /// Publishes `flag`, [`WAKING`] or zero, unless it is already published.
     fn publish_waking(&mut self, unparker: &Unparker, flag: u32) {
         if flag != self.waking_flag {
             self.waking_flag = flag;
@@ -346,7 +356,7 @@ impl Parker {
                 self.expected_answer = AnswerSource::ThisCpu;
                 return;
             }
-            self.expected_answer = AnswerSource::OtherCpu;
+            self.expected_answer = self.expected_answer.max(AnswerSource::OtherCpu);
         }
     }
 
@@ -464,24 +474,23 @@ impl Parker {
     ///
     /// # Blocking
     /// At most [`Config::spin_max`], and where it yields, until this thread gets the CPU again. It yields for up to 10
-    /// ms if the thread that is to answer spends most of its time on wake-ups; see [`record_sent`](Self::record_sent).
+    /// ms if wake-ups limit the rate of the thread that is to answer (see [`record_sent`](Self::record_sent)), and the
+    /// deadline is at least as far ahead.
     #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
         let expected = std::mem::replace(&mut self.expected_answer, AnswerSource::Unknown);
-        if !self.yielder.is_yielding()
-            && !matches!(expected, AnswerSource::ThisCpu | AnswerSource::Waking)
-            && self.waiting.spin_for(left, poll)
-        {
+        let is_long = expected == AnswerSource::Waking && left.is_none_or(|left| left >= LONG_WAIT);
+        if self.yielder.is_yielding() || expected == AnswerSource::ThisCpu || is_long {
+            self.waiting.skip_spin();
+        } else if self.waiting.spin_for(left, poll) {
             return true;
         }
         if left.is_some_and(|left| left < YIELD_LEFT_MIN) {
             return false;
         }
-        let mut wait = match expected {
-            AnswerSource::Waking => self.yielder.start_long_wait(),
-            _ => self.yielder.start_wait(),
-        };
+        let mut wait =
+            if is_long { self.yielder.start_long_wait() } else { self.yielder.start_wait() };
         while self.yielder.yield_once(&mut wait) {
             if poll() {
                 self.yielder.record_found(&wait);
@@ -489,6 +498,7 @@ impl Parker {
                 return true;
             }
         }
+        self.has_waited_long = is_long;
         false
     }
 
@@ -540,9 +550,12 @@ impl Parker {
         }
         self.yielder.record_cpu_left();
         self.publish_waking(unparker, 0);
-        let asleep = SleepStart::now();
+        let now_ns = now_ns();
+        let yielded_ns =
+            if std::mem::take(&mut self.has_waited_long) { LONG_WAIT } else { Duration::ZERO };
+        let asleep = SleepStart::before(now_ns, yielded_ns);
         stage::record_parked(unparker);
-        sleep(asleep.since_ns());
+        sleep(now_ns);
         stage::record_woken(unparker);
         match unparker.word.withdraw_sleep() {
             Some(sender_cpu) => {
@@ -704,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_wakes_the_receivers_of_most_messages_publishes_that_until_they_are_awake() {
+    fn sender_publishes_that_it_wakes_most_receivers_until_it_wakes_few_or_sleeps() {
         let own = Unparker::new();
         let mut sender = Parker::new(Config::default()).expect("valid");
         let mut receiver = Parker::new(Config::default()).expect("valid");
@@ -723,5 +736,20 @@ mod tests {
         receiver.expected_answer = AnswerSource::Unknown;
         receiver.expect_answer_from(&own);
         assert_ne!(receiver.expected_answer, AnswerSource::Waking, "published during a sleep");
+    }
+
+    #[test]
+    fn long_wait_does_not_begin_before_a_near_deadline() {
+        let mut parker = Parker::new(Config::default()).expect("valid");
+        for _ in 0..4 {
+            parker.spin(None, &mut || false);
+            parker.yielder.record_sleep(None);
+            parker.waiting.record_unnotified_sleep();
+        }
+        // Neither spins nor yields have paid, and the policies do not try them in the next waits.
+        parker.expected_answer = AnswerSource::Waking;
+        let deadline_ns = now_ns() + LONG_WAIT.as_nanos() as u64 / 2;
+        assert!(!parker.spin(Some(deadline_ns), &mut || panic!("polled")));
+        assert!(!parker.has_waited_long);
     }
 }

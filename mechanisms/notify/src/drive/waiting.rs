@@ -90,6 +90,11 @@ impl SleepStart {
         Self { since_ns: now_ns() }
     }
 
+    /// Returns the start of a sleep at `now_ns`, after a wait of `waited`, which counts as a part of the sleep.
+    pub(crate) fn before(now_ns: u64, waited: Duration) -> Self {
+        Self { since_ns: now_ns.saturating_sub(waited.as_nanos() as u64) } // 10 ms at most
+    }
+
     pub(crate) fn since_ns(self) -> u64 {
         self.since_ns
     }
@@ -230,6 +235,12 @@ impl WaitState {
         }
         self.stats.spins += u64::from(spins_max);
         false
+    }
+
+    /// Notes that this wait does not spin, whatever the policy would plan.
+    pub(crate) fn skip_spin(&mut self) {
+        self.record_last_spin();
+        self.spin_policy.skip_wait();
     }
 
     /// Notes that the wait completed after `spins` polls; returns `true`.

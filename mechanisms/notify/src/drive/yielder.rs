@@ -7,6 +7,7 @@ use crate::engine::{SpinPolicy, WaitPlan};
 use crate::stage;
 use handover_base::usage;
 use rustix::thread::sched_yield;
+use std::time::Duration;
 
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
@@ -18,6 +19,8 @@ const YIELDS_BEFORE_CHECK: u32 = 4;
 /// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
 /// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
+/// Maximum duration of a wait of [`Yielder::start_long_wait`].
+pub(crate) const LONG_WAIT: Duration = Duration::from_nanos(YIELDING_NS_MAX);
 /// Maximum interval, in ns, between the yields of [`Yielder::share_cpu`]: if no other thread needs the CPU, or if so
 /// many threads of this process do that a yield is long. It is below the kernel's time slice (1.4 ms on two CPUs), as a
 /// thread that uses two slices is passed over for a round. Suite event/serve-each with 1000 clients on two CPUs,
@@ -175,6 +178,7 @@ impl Yielder {
     /// `config.spin_max` is zero, or if a process that computes was detected on this thread's CPU.
     #[inline(always)]
     pub(crate) fn start_long_wait(&mut self) -> YieldingWait {
+        self.policy.skip_wait();
         let can_yield = self.policy.can_spin() && self.may_yield();
         let yields_max = if can_yield { u32::MAX } else { 0 };
         YieldingWait { yields_max, ..YieldingWait::default() }
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn long_wait_yields_although_yields_have_failed_unless_it_must_not_spin() {
+    fn long_wait_yields_after_failed_yields_but_not_with_a_spin_max_of_zero() {
         for (config, yields) in [(Config::default(), true), (Config::never_spin(), false)] {
             let mut yielder = Yielder::among_processes(config);
             for _ in 0..10 {

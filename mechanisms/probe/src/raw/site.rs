@@ -42,12 +42,12 @@ macro_rules! probe {
     }};
 }
 
-/// Defines a probe site with one integer for a hot function that calls nothing else: returns `$result` from the
-/// function, if the site is on. `$result` is a call of a function that is never inlined, and is passed `$record`, a
-/// closure that records the event.
+/// Defines a probe site with one integer for a hot function that calls nothing else. If the site is on, evaluates
+/// `$result` and returns it from the enclosing function. `$result` should be a call of a function that is never inlined,
+/// with `$record` as an argument, a closure that records an event with its argument.
 ///
 /// The code after a [`probe!`] needs values that were computed before it, and the function saves registers for them at
-/// its start, whether the site is on or not. After this macro it needs none.
+/// its start, whether the site is on or not. With this macro it saves none.
 ///
 /// ```
 /// # use handover_probe::probe_and_return;
