@@ -343,7 +343,7 @@ struct SleepingReceiver<W: NotifyLink> {
     gap_ns: u64,
     /// Number of notifications at the start of a round that are not measured: a receiver that learns from its waits
     /// when to spin has then learned it. The measured ones are fewer than handover's receiver sleeps at once after them;
-    /// in a longer time one in 1,025 spins.
+    /// later, one in 513 spins, and then one in 1,025.
     warm_up_count: u64,
     /// `true` if both participants share a CPU.
     is_crowded: bool,
