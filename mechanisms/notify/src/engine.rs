@@ -282,6 +282,14 @@ mod tests {
         }
     }
 
+    /// Records 100 waits that complete while spinning, after `polls` polls each.
+    fn short_spins(engine: &mut SpinPolicy, polls: u32) {
+        for _ in 0..100 {
+            engine.plan_wait(false);
+            engine.record_spun(polls);
+        }
+    }
+
     /// Records `waits` waits that all sleep long; returns how many of them spun.
     fn long_sleeps(engine: &mut SpinPolicy, waits: u32) -> u32 {
         (0..waits)
@@ -312,20 +320,14 @@ mod tests {
     #[test]
     fn shared_cpu_never_spins() {
         let mut engine = engine();
-        for _ in 0..100 {
-            engine.plan_wait(false);
-            engine.record_spun(3);
-        }
+        short_spins(&mut engine, 3);
         assert_eq!(engine.plan_wait(true), WaitPlan::ParkSharedCpu);
     }
 
     #[test]
     fn short_waits_shrink_the_budget_and_one_short_sleep_restores_it() {
         let mut engine = engine();
-        for _ in 0..100 {
-            engine.plan_wait(false);
-            engine.record_spun(1);
-        }
+        short_spins(&mut engine, 1);
         assert_eq!(budget(&mut engine), 25);
         engine.record_woken(SHORT_NS, None);
         assert_eq!(budget(&mut engine), 400);
@@ -334,10 +336,7 @@ mod tests {
     #[test]
     fn budget_is_the_typical_spin_times_the_headroom() {
         let mut engine = engine();
-        for _ in 0..100 {
-            engine.plan_wait(false);
-            engine.record_spun(50);
-        }
+        short_spins(&mut engine, 50);
         let spins_max = budget(&mut engine);
         assert!((170..=200).contains(&spins_max), "{spins_max} polls instead of about 4 x 50");
     }
@@ -364,10 +363,7 @@ mod tests {
     #[test]
     fn spin_after_a_pause_tries_the_limit() {
         let mut engine = engine();
-        for _ in 0..100 {
-            engine.plan_wait(false);
-            engine.record_spun(1);
-        }
+        short_spins(&mut engine, 1);
         assert!(budget(&mut engine) < engine.limit_polls);
         long_sleeps(&mut engine, 100);
         while engine.plan_wait(false) == WaitPlan::ParkQuiet {

@@ -58,7 +58,7 @@ impl ReadyQueue {
     }
 
     /// Does [`push_then_pop`](Self::push_then_pop) for a fiber whose level is the most urgent one that is not empty.
-    /// Returns another fiber as the error.
+    /// Returns a fiber of another level as the error.
     #[inline]
     pub(crate) fn rotate_most_urgent(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
         // The list is found by the bitmap, and not by the fiber's level, for which the processor would wait.

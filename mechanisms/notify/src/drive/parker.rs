@@ -303,16 +303,17 @@ impl Parker {
         let is_waking = self.wakes_count >= WAKES_MIN
             && self.sending_since_ns.saturating_sub(since_ns) <= WAKES_NS_MAX;
         (self.sends_count, self.wakes_count) = (0, 0);
-        self.publish_waking(unparker, if is_waking { WAKING } else { 0 });
+        self.publish_waking(unparker, is_waking);
     }
 
     /// Withdraws what [`record_sent`](Self::record_sent) has published. Call this when a thread stops receiving.
     pub fn withdraw_waking(&mut self, unparker: &Unparker) {
-        self.publish_waking(unparker, 0);
+        self.publish_waking(unparker, false);
     }
 
-    /// Publishes `flag`, [`WAKING`] or zero, unless it is already published.
-    fn publish_waking(&mut self, unparker: &Unparker, flag: u32) {
+    /// Publishes whether wake-ups limit this thread's rate, unless that is already published.
+    fn publish_waking(&mut self, unparker: &Unparker, is_waking: bool) {
+        let flag = if is_waking { WAKING } else { 0 };
         if flag != self.waking_flag {
             self.waking_flag = flag;
             self.publish(unparker, 0);
@@ -542,6 +543,8 @@ impl Parker {
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> ParkResult {
+        let yielded =
+            if std::mem::take(&mut self.has_waited_long) { LONG_WAIT } else { Duration::ZERO };
         unparker.word.declare_sleep(sleep_kind);
         if poll() {
             let _woken = unparker.word.withdraw_sleep();
@@ -549,11 +552,9 @@ impl Parker {
             return ParkResult::NotParked;
         }
         self.yielder.record_cpu_left();
-        self.publish_waking(unparker, 0);
+        self.withdraw_waking(unparker);
         let now_ns = now_ns();
-        let yielded_ns =
-            if std::mem::take(&mut self.has_waited_long) { LONG_WAIT } else { Duration::ZERO };
-        let asleep = SleepStart::before(now_ns, yielded_ns);
+        let asleep = SleepStart::after_wait(now_ns, yielded);
         stage::record_parked(unparker);
         sleep(now_ns);
         stage::record_woken(unparker);

@@ -91,7 +91,7 @@ impl SleepStart {
     }
 
     /// Returns the start of a sleep at `now_ns`, after a wait of `waited`, which counts as a part of the sleep.
-    pub(crate) fn before(now_ns: u64, waited: Duration) -> Self {
+    pub(crate) fn after_wait(now_ns: u64, waited: Duration) -> Self {
         Self { since_ns: now_ns.saturating_sub(waited.as_nanos() as u64) } // 10 ms at most
     }
 
