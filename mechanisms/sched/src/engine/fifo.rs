@@ -37,11 +37,17 @@ pub struct Fifo<T> {
     /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has the
     /// policy [`DropPolicy::Head`].
     ends_of_flows: Vec<FlowEnds>,
+    /// Counts of packets, modulo 2^64: `enqueued` without `tail` and `dequeued` without `head`, so that a packet changes
+    /// the position alone.
     totals: Totals,
     packets_max: u32,
     flows_max: u32,
     template: Option<FlowSpec>,
 }
+
+/// Minimum number of slots before an empty queue starts again at the first one, instead of growing. It also does so when
+/// `dequeue` finds it empty. A queue that is often empty therefore stays in the cache.
+const RESTART_SLOTS: u64 = 64;
 
 /// Limits and packet count of a flow. They take 16 bytes, so that four flows share a cache line.
 #[derive(Clone, Copy, Debug)]
@@ -129,8 +135,18 @@ impl<T: Copy + Debug> Fifo<T> {
         let mut ring = Vec::with_capacity(slots_count as usize);
         ring.extend((self.head..self.tail).map(|at| self.ring[self.slot_index(at)]));
         self.ring = ring;
-        (self.head, self.tail, self.mask) = (0, self.tail - self.head, slots_count - 1);
+        self.mask = slots_count - 1;
+        self.set_positions(0, self.tail - self.head);
         self.next_in_flow = vec![0; slots_count as usize];
+    }
+
+    /// Sets `head` and `tail`, and keeps the totals.
+    #[inline(always)]
+    fn set_positions(&mut self, head: u64, tail: u64) {
+        let Totals { enqueued, dequeued, .. } = &mut self.totals;
+        *enqueued = enqueued.wrapping_add(self.tail.wrapping_sub(tail));
+        *dequeued = dequeued.wrapping_add(self.head.wrapping_sub(head));
+        (self.head, self.tail) = (head, tail);
     }
 
     /// Moves the packets together, towards the head of the circular buffer, over the empty slots.
@@ -153,7 +169,7 @@ impl<T: Copy + Debug> Fifo<T> {
                 to += 1;
             }
         }
-        self.tail = to;
+        self.set_positions(self.head, to);
     }
 
     /// Appends a slot to the list of its flow's packets. Only flows that drop their oldest packet
@@ -186,9 +202,16 @@ impl<T: Copy + Debug> Fifo<T> {
     }
 
     /// Enqueues a packet of any flow: of one that drops its oldest packet, that is full or does not exist, into a ring
-    /// that is full or grows.
+    /// that is full or grows. The fields of the packet are passed in registers, a packet would be passed in memory.
     #[inline(never)]
-    fn enqueue_checked(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
+    fn enqueue_checked(
+        &mut self,
+        now_ns: u64,
+        flow: u32,
+        length_bytes: u32,
+        token: T,
+    ) -> EnqueueResult<T> {
+        let packet = Packet { flow, length_bytes, token };
         let flow = self.flows.get(packet.flow as usize);
         let flow = flow.filter(|flow| packet.length_bytes.wrapping_sub(1) < flow.length_max_bytes);
         let Some(flow) = flow else { return self.enqueue_irregular(now_ns, packet) };
@@ -208,6 +231,9 @@ impl<T: Copy + Debug> Fifo<T> {
                 self.compact();
             }
         }
+        if self.head == self.tail && self.tail >= RESTART_SLOTS {
+            self.set_positions(0, 0);
+        }
         self.append(packet);
         Ok(accepted)
     }
@@ -220,7 +246,6 @@ impl<T: Copy + Debug> Fifo<T> {
             None => self.ring.push(packet),
         }
         self.tail += 1;
-        self.totals.enqueued += 1;
         let flow = &mut self.flows[packet.flow as usize];
         flow.count += 1;
         if flow.drops_head() {
@@ -304,16 +329,16 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             free.length_bytes = packet.length_bytes;
             free.token = packet.token;
             self.tail += 1;
-            self.totals.enqueued += 1;
             return Ok(EnqueueOutcome::Queued);
         }
-        self.enqueue_checked(now_ns, packet)
+        self.enqueue_checked(now_ns, packet.flow, packet.length_bytes, packet.token)
     }
 
     #[inline(always)]
     fn dequeue(&mut self, _now_ns: u64) -> Option<Packet<T>> {
         loop {
             if self.head == self.tail {
+                self.set_positions(0, 0);
                 return None;
             }
             let slot = self.slot_index(self.head);
@@ -326,14 +351,9 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                     let next = if flow.count > 0 { self.next_in_flow[slot] } else { u32::MAX };
                     self.ends_of_flows[packet.flow as usize].first = next;
                 }
-                self.totals.dequeued += 1;
-                if self.head == self.tail {
-                    // Starts again at the first slot, so that a queue that is often empty stays in
-                    // the cache.
-                    (self.head, self.tail) = (0, 0);
-                }
                 return Some(packet);
             }
+            self.totals.dequeued = self.totals.dequeued.wrapping_sub(1); // `head` has passed an empty slot
         }
     }
 
@@ -342,10 +362,13 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     }
 
     fn len(&self) -> usize {
-        (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
+        let Totals { enqueued, dequeued, dropped, .. } = self.totals();
+        (enqueued - dequeued - dropped) as usize
     }
 
     fn totals(&self) -> Totals {
-        self.totals
+        let enqueued = self.totals.enqueued.wrapping_add(self.tail);
+        let dequeued = self.totals.dequeued.wrapping_add(self.head);
+        Totals { enqueued, dequeued, ..self.totals }
     }
 }
