@@ -60,8 +60,8 @@ pub struct Config {
     /// up to whole seconds; zero sends none. There are four probes, a quarter of this time apart;
     /// without an answer the connection is reset, so that a vanished peer is noticed after twice
     /// this time. The cost is one packet each way per idle connection in this time. While sent
-    /// bytes are not acknowledged, the kernel retransmits them instead of probing, for a quarter of
-    /// an hour. Default 120 s.
+    /// bytes are not acknowledged, the kernel retransmits them instead of probing, for twice this
+    /// time, and then resets the connection. Default 120 s.
     pub keepalive: Duration,
     /// Maximum time from the first byte of a message to its last. Zero is no limit. Default 10 s.
     pub message_timeout: Duration,

@@ -112,7 +112,7 @@ pub struct ConnectionsConfig {
     #[serde(rename = "message_timeout_ms", with = "integer_ms")]
     pub message_timeout: Duration,
     /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both endpoints' values.
-    /// Default 1 MiB. On a stream, the receive buffer grows to twice the longest message of a peer. It shrinks again
+    /// Default 1 MiB. On a stream, the receive buffer grows to less than four times the longest message of a peer. It shrinks again
     /// when no message longer than 64 KiB has arrived for a quarter of `message_timeout`; an idle peer keeps 64 KiB.
     pub message_bytes_max: u32,
     /// Maximum number of bytes queued for sending to one peer, including results of the pool. Default 16 MiB. Above a

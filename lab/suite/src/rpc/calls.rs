@@ -82,7 +82,7 @@ const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
 /// Declaration of the benchmark `rpc/noop`: a call without arguments through shared memory.
 const NOOP_SM: Spec = Spec::new(
     "rpc/noop",
-    "call without arguments and result through shared memory, both sides spinning",
+    "call without arguments and result through shared memory",
 )
 .floor("floor/adaptive")
 .classic("margo-p2p-latency")
