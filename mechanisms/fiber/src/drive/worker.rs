@@ -575,11 +575,13 @@ impl Worker {
         // The kernel ends sleeps late, so the end is requested earlier by the lead.
         let deadline_ns =
             next_deadline_ns.map(|at| at - self.lead.get().lead_ns(at.saturating_sub(now_ns)));
-        // Relaxed: the worker acts on it after it is unparked, or reads it again.
+        // Relaxed: the worker acts on it after it is unparked, or reads it again. The fibers are counted again, as a
+        // spawn that is refused was counted for a moment.
         let mut should_wake = || {
             !self.owner.inbox.is_empty()
                 || shared.is_stopped.load(Ordering::Relaxed)
                 || shared.is_closing.load(Ordering::Relaxed) != was_closing
+                || (was_closing && shared.have_all_finished())
         };
         let is_early = next_deadline_ns.is_some() && next_deadline_ns == self.woken_for_ns.get();
         if is_early

@@ -17,8 +17,9 @@ use std::hint::black_box;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
@@ -215,6 +216,28 @@ fn idle_runtime_wakes_less_than_five_times_a_second() -> TestResult {
         assert!(Instant::now() < until, "{woken} times in a second, with nothing to do");
     }
     runtime.abandon();
+    Ok(())
+}
+
+#[test]
+fn shutdown_ends_although_threads_spawn_meanwhile() -> TestResult {
+    const RUNTIMES: u32 = if cfg!(miri) { 2 } else { 500 };
+    for _ in 0..RUNTIMES {
+        let runtime = Runtime::new(Config::default())?;
+        let handle = runtime.handle();
+        let (began, begins) = mpsc::channel();
+        let spawner = thread::spawn(move || {
+            began.send(()).expect("the other end waits");
+            // The refused ones begin while the workers count the fibers.
+            let mut refused_count = 0;
+            while refused_count < 100 {
+                refused_count += u32::from(handle.spawn_detached(|| ()).is_err());
+            }
+        });
+        begins.recv()?;
+        runtime.shutdown();
+        spawner.join().expect("no panic");
+    }
     Ok(())
 }
 
