@@ -20,10 +20,27 @@ pub(crate) fn enable_heavy_fence() -> bool {
     })
 }
 
-/// Makes every running thread of the process pass a full fence.
+/// Makes every running thread of the process pass a full fence. Aborts the process if the kernel refuses, as under a
+/// seccomp filter that was installed later: the owners of biased locks rely on it.
 pub(crate) fn fence_heavy() {
     // SAFETY: the call takes no pointers.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
+    let passed = unsafe {
+        libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)
+    };
+    if passed != 0 {
+        abort_without_fence();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn abort_without_fence() -> ! {
+    let error = std::io::Error::last_os_error();
+    eprintln!(
+        "handover-fiber: membarrier failed: {error}; allow it in the seccomp filter, or install the filter before the \
+         first runtime is created"
+    );
+    std::process::abort();
 }
 
 /// Sets this thread's timer slack to 1 ns. With the default, its sleeps could end up to 50 µs late.
