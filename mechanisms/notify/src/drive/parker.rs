@@ -162,8 +162,8 @@ pub struct Parker {
     wakes_count: u32,
     /// Time, in ns on CLOCK_MONOTONIC, at which `sends_count` was last reset; zero before that.
     sending_since_ns: u64,
-    /// `true` if the last wait has yielded for up to [`LONG_WAIT`] in vain.
-    has_waited_long: bool,
+    /// Time for which the last wait has yielded in vain, if it was to do so for up to [`LONG_WAIT`]; otherwise zero.
+    waited_long: Duration,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
     expected_answer: AnswerSource,
 }
@@ -252,7 +252,7 @@ impl Parker {
             sends_count: 0,
             wakes_count: 0,
             sending_since_ns: 0,
-            has_waited_long: false,
+            waited_long: Duration::ZERO,
             expected_answer: AnswerSource::Unknown,
         })
     }
@@ -481,7 +481,11 @@ impl Parker {
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
         let expected = std::mem::replace(&mut self.expected_answer, AnswerSource::Unknown);
-        let is_long = expected == AnswerSource::Waking && left.is_none_or(|left| left >= LONG_WAIT);
+        self.waited_long = Duration::ZERO;
+        let wants_long =
+            expected == AnswerSource::Waking && left.is_none_or(|left| left >= LONG_WAIT);
+        let long_wait = if wants_long { self.yielder.start_long_wait() } else { None };
+        let is_long = long_wait.is_some();
         if self.yielder.is_yielding() || expected == AnswerSource::ThisCpu || is_long {
             self.waiting.skip_spin();
         } else if self.waiting.spin_for(left, poll) {
@@ -490,8 +494,11 @@ impl Parker {
         if left.is_some_and(|left| left < YIELD_LEFT_MIN) {
             return false;
         }
-        let mut wait =
-            if is_long { self.yielder.start_long_wait() } else { self.yielder.start_wait() };
+        let mut wait = match long_wait {
+            Some(wait) => wait,
+            None if wants_long => return false, // this thread may not yield
+            None => self.yielder.start_wait(),
+        };
         while self.yielder.yield_once(&mut wait) {
             if poll() {
                 self.yielder.record_found(&wait);
@@ -499,7 +506,9 @@ impl Parker {
                 return true;
             }
         }
-        self.has_waited_long = is_long;
+        if is_long {
+            self.waited_long = wait.duration();
+        }
         false
     }
 
@@ -543,8 +552,7 @@ impl Parker {
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> ParkResult {
-        let yielded =
-            if std::mem::take(&mut self.has_waited_long) { LONG_WAIT } else { Duration::ZERO };
+        let yielded = std::mem::take(&mut self.waited_long);
         unparker.word.declare_sleep(sleep_kind);
         if poll() {
             let _woken = unparker.word.withdraw_sleep();
@@ -752,6 +760,21 @@ mod tests {
         parker.expected_answer = AnswerSource::Waking;
         let deadline_ns = now_ns() + LONG_WAIT.as_nanos() as u64 / 2;
         assert!(!parker.spin(Some(deadline_ns), &mut || panic!("polled")));
-        assert!(!parker.has_waited_long);
+        assert_eq!(parker.waited_long, Duration::ZERO);
+    }
+
+    #[test]
+    fn long_wait_counts_as_asleep_for_as_long_as_it_has_yielded() {
+        let mut parker = Parker::new(Config::default()).expect("valid");
+        parker.expected_answer = AnswerSource::Waking;
+        assert!(!parker.spin(None, &mut || false));
+        // Beside other processes, the wait may have ended early.
+        assert!(parker.waited_long <= 100 * LONG_WAIT, "{:?}", parker.waited_long);
+        assert!(!parker.spin(None, &mut || false), "without an expected answer");
+        assert_eq!(parker.waited_long, Duration::ZERO, "of the wait before");
+        let mut parker = Parker::new(Config::never_spin()).expect("valid");
+        parker.expected_answer = AnswerSource::Waking;
+        assert!(!parker.spin(None, &mut || false));
+        assert_eq!(parker.waited_long, Duration::ZERO, "of a wait that did not yield");
     }
 }

@@ -92,7 +92,7 @@ impl SleepStart {
 
     /// Returns the start of a sleep at `now_ns`, after a wait of `waited`, which counts as a part of the sleep.
     pub(crate) fn after_wait(now_ns: u64, waited: Duration) -> Self {
-        Self { since_ns: now_ns.saturating_sub(waited.as_nanos() as u64) } // 10 ms at most
+        Self { since_ns: now_ns.saturating_sub(waited.as_nanos() as u64) } // far below 2^64
     }
 
     pub(crate) fn since_ns(self) -> u64 {

@@ -174,14 +174,15 @@ impl Yielder {
         YieldingWait { yields_max, ..YieldingWait::default() }
     }
 
-    /// Starts a wait that yields for up to 10 ms, whatever earlier waits have found. It does not yield if
-    /// `config.spin_max` is zero, or if a process that computes was detected on this thread's CPU.
+    /// Starts a wait that yields for up to 10 ms, whatever earlier waits have found. Returns `None` if `config.spin_max`
+    /// is zero, or if a process that computes was detected on this thread's CPU.
     #[inline(always)]
-    pub(crate) fn start_long_wait(&mut self) -> YieldingWait {
+    pub(crate) fn start_long_wait(&mut self) -> Option<YieldingWait> {
+        if !self.policy.can_spin() || !self.may_yield() {
+            return None;
+        }
         self.policy.skip_wait();
-        let can_yield = self.policy.can_spin() && self.may_yield();
-        let yields_max = if can_yield { u32::MAX } else { 0 };
-        YieldingWait { yields_max, ..YieldingWait::default() }
+        Some(YieldingWait { yields_max: u32::MAX, ..YieldingWait::default() })
     }
 
     /// Yields once; then check whether there is work, and call [`record_found`](Self::record_found) if there is.
@@ -321,6 +322,14 @@ impl YieldingWait {
         }
         now_ns.saturating_sub(self.since_ns) > YIELDING_NS_MAX
     }
+
+    /// Returns the time since [`YIELDS_BEFORE_CHECK`] yields; zero after fewer.
+    pub(crate) fn duration(&self) -> Duration {
+        match self.since_ns {
+            0 => Duration::ZERO,
+            since_ns => Duration::from_nanos(now_ns().saturating_sub(since_ns)),
+        }
+    }
 }
 
 /// Returns the number of involuntary context switches of this thread. It grows with a yield after
@@ -350,7 +359,7 @@ mod tests {
                 yielder.record_sleep(Some(MS));
             }
             assert_eq!(yielder.start_wait().yields_max, 0);
-            assert_eq!(yielder.start_long_wait().yields_max > 0, yields, "{config:?}");
+            assert_eq!(yielder.start_long_wait().is_some(), yields, "{config:?}");
         }
     }
 
