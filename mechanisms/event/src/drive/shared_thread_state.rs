@@ -3,7 +3,7 @@
 use crate::engine::ready::ReadySender;
 use crate::{WakeWhen, stage};
 use handover_base::sync::CachePadded;
-use handover_base::sync::atomic::{AtomicBool, Ordering};
+use handover_base::sync::atomic::{AtomicBool, Ordering, fence};
 use handover_notify::Unparker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
@@ -70,6 +70,9 @@ impl SharedThreadState {
     /// none.
     #[cold]
     fn wake_sleeper(&self) {
+        // Acquire: pairs with the fence in eventfd(), by the unparker's word: it says that the thread sleeps in epoll,
+        // which it does only after that fence.
+        fence(Ordering::Acquire);
         let Some(eventfd) = self.eventfd.get() else { return };
         match retry_on_intr(|| rustix::io::write(eventfd, &1u64.to_ne_bytes())) {
             // EAGAIN: its count is at the maximum, which also makes it readable.
@@ -92,7 +95,10 @@ impl SharedThreadState {
             return Ok(eventfd);
         }
         let created = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(self.eventfd.get_or_init(|| created))
+        let eventfd = self.eventfd.get_or_init(|| created);
+        // Release: pairs with the fence in wake_sleeper().
+        fence(Ordering::Release);
+        Ok(eventfd)
     }
 
     /// Requests the thread to stop.
