@@ -155,11 +155,25 @@ pub extern "C" fn handover_fiber_join(
             }
             Ok(Err(panicked)) => Err(HANDOVER_PANIC.because(panicked)),
             Err(handle) => {
-                *fiber.fiber.enter("fiber")? = Some(handle);
+                put_back(fiber, handle)?;
                 Err(HANDOVER_TIMED_OUT.into())
             }
         }
     })
+}
+
+/// Puts back the handle that a join has taken. A second join may have entered at this moment, which does not take long.
+fn put_back(fiber: &handover_fiber, handle: JoinHandle<UserPointer>) -> Outcome {
+    loop {
+        match fiber.fiber.enter("fiber") {
+            Ok(mut entered) => {
+                *entered = Some(handle);
+                return Ok(());
+            }
+            Err(fault) if fault.status == HANDOVER_WRONG_THREAD => std::thread::yield_now(),
+            Err(fault) => return Err(fault),
+        }
+    }
 }
 
 /// Destroys the handle of a fiber. A fiber that was not joined runs on, and its result is lost.
