@@ -12,6 +12,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
+use std::process;
 
 /// Maximum number of connections that wait in a listener's queue. The kernel limits it to
 /// `net.core.somaxconn`.
@@ -39,6 +40,8 @@ struct SocketFile {
     path: String,
     /// Device and inode numbers of the socket's file; `None` before it is created.
     created_file_id: Option<(u64, u64)>,
+    /// Process that has created the file, and removes it; a forked child does not.
+    process: u32,
     /// Lock file `PATH.lock`, which is locked while it is open.
     _lock: OwnedFd,
 }
@@ -61,7 +64,12 @@ impl SocketFile {
             if fstat(&lock).map(|it| file_identity(&it))
                 == lstat(lock_path.as_str()).map(|it| file_identity(&it))
             {
-                return Ok(Self { path: path.into(), created_file_id: None, _lock: lock });
+                return Ok(Self {
+                    path: path.into(),
+                    created_file_id: None,
+                    process: process::id(),
+                    _lock: lock,
+                });
             }
         }
     }
@@ -69,6 +77,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if process::id() != self.process {
+            return;
+        }
         // Another process may have replaced the socket file.
         let found = lstat(self.path.as_str()).map(|it| file_identity(&it));
         if found.is_ok_and(|it| Some(it) == self.created_file_id) {

@@ -14,7 +14,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
+use std::process;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
@@ -25,6 +27,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Progress {
     thread: Option<JoinHandle<Endpoint>>,
+    /// Process in which the thread runs.
+    process: u32,
     stopper: Stopper,
     caller: Caller,
 }
@@ -65,16 +69,17 @@ impl Endpoint {
         let (stopper, inbox) = (self.stopper(), Arc::clone(&self.event_loop().inbox));
         inbox.mailbox.open();
         let caller = Caller { inbox: Arc::clone(&inbox) };
+        // Dropped however the thread ends, and if it cannot be started, so that every waiting caller gets an answer.
+        let closer = InboxCloser(inbox);
         let thread = thread::Builder::new().name("rpc-progress".into());
         let thread = thread.spawn(move || {
-            // Dropped however the thread ends, so that every waiting caller gets an answer.
-            let _closes = InboxCloser(inbox);
+            let _closer = closer;
             self.serve();
             self.event_loop().fail_awaited_calls();
             self
         });
         let thread = Some(thread.map_err(EndpointError::Thread)?);
-        Ok(Progress { thread, stopper, caller })
+        Ok(Progress { thread, process: process::id(), stopper, caller })
     }
 }
 
@@ -132,7 +137,10 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        if process::id() != self.process {
+            mem::forget(thread); // a forked child does not have the thread
+        } else {
             self.stopper.stop();
             // The panic message of the thread has been printed.
             let _ = thread.join();

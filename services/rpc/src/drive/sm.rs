@@ -20,11 +20,19 @@ use crate::raw::{
 use crate::{CloseReason, FrameError};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_notify::SleepObject;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 /// Byte sent to wake the peer; the value does not matter.
 const WAKE_BYTE: u8 = b'!';
+/// Maximum number of tries to wake the peer while the kernel lacks memory for it.
+const WAKE_TRIES_MAX: u32 = 100;
+/// Interval of these tries.
+const WAKE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
 /// Offset below which a long body is stored without reading the peer's read position again.
@@ -196,9 +204,17 @@ impl SharedMemoryLink {
 
     #[cold]
     fn wake_peer(&self) {
-        // send() fails if the peer is disconnected, which epoll reports, or if the socket's buffer is full
-        // of wake-up bytes that the peer has not read: one more is not needed.
-        let _ = socket::send(self.socket.as_fd(), &[WAKE_BYTE]);
+        for _ in 0..WAKE_TRIES_MAX {
+            match socket::send(self.socket.as_fd(), &[WAKE_BYTE]) {
+                // The kernel lacks memory. No other message would wake the peer.
+                Err(Errno::NOBUFS | Errno::NOMEM) => thread::sleep(WAKE_RETRY_INTERVAL),
+                // It fails otherwise if the peer is disconnected, which epoll reports. It sends nothing if the socket's
+                // buffer is full of wake-up bytes that the peer has not read: one more is not needed.
+                Ok(_) | Err(_) => return,
+            }
+        }
+        // Disconnects: a peer that is not woken may never answer.
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Reads the number of messages that the peer has read, and frees their space. Fails if the number is impossible.

@@ -4,6 +4,8 @@
 //! `HANDOVER_LONG=1` kills 200 peers of each side over each transport instead of a few.
 
 mod apart;
+#[path = "../raw/fork.rs"]
+mod fork;
 mod house;
 mod kills;
 mod scarce;
@@ -35,6 +37,7 @@ const TESTS: &[Test] = &[
         "a_server_that_was_started_again_is_found_again",
         stops::client_gets_an_error_and_reconnects_when_its_server_restarts,
     ),
+    ("forked_child_that_drops_a_server_leaves_it_to_the_parent", stops::child_drops_a_server),
     ("who_has_no_descriptors_or_memory_is_told_so", scarce::limits_are_told),
     ("a_server_short_of_descriptors_takes_the_next_when_one_leaves", scarce::places_are_freed),
     ("a_full_file_system_is_told_of_and_shared_memory_needs_none", scarce::folders_are_full),

@@ -1,5 +1,6 @@
 //! Tests with peers that are stopped, and peers that are restarted.
 
+use crate::fork;
 use crate::house::*;
 use crate::kills::HANDLES;
 use handover_rpc::{
@@ -89,6 +90,34 @@ pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
     }
     // The last server was killed, so its socket file is still there without a listener.
     assert!(place.exists());
+}
+
+/// A forked child drops the parent's endpoint, which a thread of the parent serves: the child ends, and the socket and
+/// its lock stay.
+pub fn child_drops_a_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("socket");
+    let address = format!("uds://{}", place.display()).parse().expect("an address");
+    let mut server = endpoint();
+    server.register("echo", 0, |_, number: u64| Ok(number)).expect("a new name");
+    server.listen(&address).expect("the path is free");
+    let idle_place = folder.path().join("idle");
+    let mut idle = Some(endpoint());
+    let idle_address = format!("uds://{}", idle_place.display()).parse().expect("an address");
+    idle.as_mut().expect("set above").listen(&idle_address).expect("the path is free");
+    let mut server = Some(server.start_progress().expect("a thread"));
+    let status = fork::run_in_child(|| {
+        drop(idle.take());
+        drop(server.take());
+    });
+    assert_eq!(status, 0);
+    for place in [&place, &idle_place] {
+        assert!(place.exists() && place.with_extension("lock").exists(), "{place:?}");
+    }
+    let (mut client, peer) = connected(&address);
+    assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
+    drop((idle, server));
+    assert!(!place.exists() && !idle_place.exists());
 }
 
 /// Returns the address of a free port that no other process gets: on a loopback address derived
