@@ -80,16 +80,14 @@ const fn find_spec(specs: &[Declared], transport: usize, waits: usize) -> Spec {
 }
 
 /// Declaration of the benchmark `rpc/noop`: a call without arguments through shared memory.
-const NOOP_SM: Spec = Spec::new(
-    "rpc/noop",
-    "call without arguments and result through shared memory",
-)
-.floor("floor/adaptive")
-.classic("margo-p2p-latency")
-.hands_over()
-.floors(&["floor/cache-line"])
-.ladder()
-.batched();
+const NOOP_SM: Spec =
+    Spec::new("rpc/noop", "call without arguments and result through shared memory")
+        .floor("floor/adaptive")
+        .classic("margo-p2p-latency")
+        .hands_over()
+        .floors(&["floor/cache-line"])
+        .ladder()
+        .batched();
 
 /// Calls without arguments or a result.
 pub(super) struct Noop;
