@@ -17,13 +17,24 @@ pub(crate) use counts::UsageScope;
 use crate::os;
 use std::ops::Sub;
 
-/// Returns the resource usage of the calling thread so far (`RUSAGE_THREAD`).
+/// Returns the resource usage of the calling thread so far (`RUSAGE_THREAD`). Its CPU time is up to date, whereas that
+/// of `getrusage` alone is of the last timer tick, up to 4 ms earlier.
+///
+/// # Cost
+/// Two system calls, about 500 ns.
+#[must_use]
+pub fn thread_usage() -> Usage {
+    os::update_thread_time();
+    os::read_usage(UsageScope::Thread)
+}
+
+/// Returns the number of involuntary context switches of the calling thread so far.
 ///
 /// # Cost
 /// One system call, about 300 ns.
 #[must_use]
-pub fn thread_usage() -> Usage {
-    os::read_usage(UsageScope::Thread)
+pub fn thread_switches_involuntary() -> u64 {
+    os::read_usage(UsageScope::Thread).switches_involuntary
 }
 
 /// Returns the resource usage of the process so far, including exited threads (`RUSAGE_SELF`).

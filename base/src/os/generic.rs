@@ -134,6 +134,9 @@ pub(crate) fn monotonic_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
+/// Does nothing, because `std` reports no resource usage.
+pub(crate) fn update_thread_time() {}
+
 /// Returns zeroes, because `std` reports no resource usage.
 pub(crate) fn read_usage(_: UsageScope) -> Usage {
     Usage::default()

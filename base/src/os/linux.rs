@@ -8,8 +8,17 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 use rustix::thread::futex::{self, Flags, Timespec};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::time::Duration;
+
+/// Brings the CPU time that `getrusage` reports for the calling thread up to date: the kernel does so when the thread
+/// reads the clock of its CPU time.
+pub(crate) fn update_thread_time() {
+    if !cfg!(miri) {
+        let _ = clock_gettime(ClockId::ThreadCPUTime);
+    }
+}
 
 fn futex_flags(is_shared: bool) -> Flags {
     if is_shared { Flags::empty() } else { Flags::PRIVATE }

@@ -2,6 +2,7 @@
 #![cfg(not(miri))] // Miri has no getrusage
 
 use handover_base::usage;
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,24 @@ fn cpu_time_counts_for_the_thread_and_the_process() {
     assert!(waiter.join().unwrap().cpu_ns() < WORK_NS);
     // The kernel scales the two parts to the sum: each may be rounded down by a microsecond.
     assert!((usage::process_usage() - process).cpu_ns() + 10_000 >= WORK_NS);
+}
+
+#[test]
+fn cpu_time_of_a_running_thread_is_not_a_tick_behind() {
+    let cpu_ns = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(1));
+        let (usage_before, before_ns) = (usage::thread_usage(), cpu_ns());
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(3) {}
+        let counted_ns = (usage::thread_usage() - usage_before).cpu_ns();
+        // Read afterwards, as reading it brings the other up to date.
+        let used_ns = cpu_ns() - before_ns;
+        assert!(counted_ns.abs_diff(used_ns) < 500_000, "{counted_ns} of {used_ns} ns");
+    }
 }
 
 #[test]

@@ -111,7 +111,8 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             "{a_name} and {b_name} have no figure in common; compare runs of the same benchmarks"
         )));
     }
-    let undecided_count = comparison.count(compare::Verdict::CannotSay);
+    let undecided_count = comparison.count(compare::Verdict::CannotSay)
+        + comparison.count(compare::Verdict::TooNoisy);
     match comparison.count(compare::Verdict::Worse) {
         0 if args.strict && undecided_count > 0 => {
             bail!("--strict: {undecided_count} figures have no verdict, see above")

@@ -335,7 +335,7 @@ impl YieldingWait {
 /// Returns the number of involuntary context switches of this thread. It grows with a yield after
 /// which another thread ran, and not with one after which this thread ran on.
 fn involuntary_switches() -> u64 {
-    usage::thread_usage().switches_involuntary
+    usage::thread_switches_involuntary()
 }
 
 #[cfg(test)]
