@@ -4,7 +4,7 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 /// error.
 ///
 /// # Errors
-/// If the file cannot be opened.
+/// If the file cannot be opened, or is a database.
 pub fn create_file(path: &Path) -> io::Result<File> {
+    refuse_database(path)?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
@@ -32,6 +33,23 @@ pub fn create_file(path: &Path) -> io::Result<File> {
 /// If the file cannot be opened or completely written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_file(path)?.write_all(bytes)
+}
+
+/// Checks that a file is not an SQLite database, such as a store of results, which an output would destroy.
+///
+/// # Errors
+/// If it is one.
+pub fn refuse_database(path: &Path) -> io::Result<()> {
+    const FIRST_BYTES: [u8; 16] = *b"SQLite format 3\0";
+    // A pipe is not opened: it may never have a writer.
+    let mut bytes = [0; FIRST_BYTES.len()];
+    let is_database = fs::metadata(path).is_ok_and(|it| it.is_file())
+        && File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).is_ok()
+        && bytes == FIRST_BYTES;
+    match is_database {
+        true => Err(io::Error::other("it is a database, such as a store of results")),
+        false => Ok(()),
+    }
 }
 
 /// Returns the path of a file, existing or not, with its symbolic links resolved.
@@ -91,10 +109,11 @@ impl FileReplacement {
     /// Creates the partial file, or opens the target if it must be written in place.
     ///
     /// # Errors
-    /// If the file cannot be created or opened.
+    /// If the file cannot be created or opened, or is a database.
     pub fn create(path: &Path) -> io::Result<FileReplacement> {
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;
+        refuse_database(&target)?;
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(FileReplacement { file: create_file(&target)?, paths: None });
         if there.as_ref().is_some_and(|it| !it.is_file()) {

@@ -295,11 +295,8 @@ pub(super) fn report_path(options: &ResultOptions) -> anyhow::Result<Option<Path
     if options.no_report {
         return Ok(None);
     }
-    check_writable(&options.report, "--report").map_err(|error| {
-        to_usage_error(format!(
-            "{error}; name another file with --report FILE, or give --no-report"
-        ))
-    })?;
+    check_writable(&options.report, "--report")
+        .map_err(|error| to_usage_error(format!("{error}; give --report FILE or --no-report")))?;
     Ok(Some(options.report.clone()))
 }
 
@@ -310,6 +307,8 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
         to_usage_error(format!("{option} {file}: cannot resolve the path: {error}"))
     };
     let existed = files::resolve_links(path).map_err(refused)?.exists();
+    files::refuse_database(path)
+        .map_err(|error| to_usage_error(format!("{option} {file}: {error}; name another file")))?;
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());

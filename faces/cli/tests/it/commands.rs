@@ -414,6 +414,26 @@ fn every_run_has_the_null_rows() {
 }
 
 #[test]
+fn output_does_not_replace_a_store() {
+    let home = Home::new();
+    let store = home.cwd().join("kept.db");
+    home.ok("run clock/rdtsc --profile smoke --no-report --no-peers --db kept.db");
+    let before = fs::read(&store).expect("a store");
+    std::os::unix::fs::symlink("kept.db", home.cwd().join("link.db")).expect("a link");
+    for file in ["kept.db", "./link.db"] {
+        for words in [
+            "run clock/rdtsc --profile smoke --no-peers --report".to_string(),
+            "report --db kept.db -o".to_string(),
+            "history clock/rdtsc --db kept.db --svg".to_string(),
+            "anatomy event/round-trip --seconds 0.1 --svg".to_string(),
+        ] {
+            home.run(&format!("{words} {file}")).code(2).tells(&[file, "is a database"]);
+        }
+    }
+    assert_eq!(fs::read(&store).expect("a store"), before);
+}
+
+#[test]
 fn report_is_written_to_the_given_file_and_replaces_it() {
     let home = Home::new();
     let page = home.cwd().join("page of mine.html");
