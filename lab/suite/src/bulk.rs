@@ -244,11 +244,11 @@ impl<const KIND: u8, const PUSHES: bool, const HALVES: bool> Handover
             mover.step(PUSHES, self.concurrency_count)?;
         }
         out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.restart_round();
         if self.concurrency_count > 1 {
             // Many transfers may end at the same moment, and then none for a while: only a longer
             // time gives a rate.
             let n = TRANSFERS_PER_IN_FLIGHT * self.concurrency_count as u64;
-            // At least once: the preparation may take as long as a round.
             loop {
                 let began = clock::ticks();
                 (0..n).try_for_each(|_| mover.step(PUSHES, self.concurrency_count))?;
@@ -323,6 +323,7 @@ impl PieceHalves {
         // Done once untimed: touches every page.
         (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
         out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.restart_round();
         out.time_batches(|n| (0..n).for_each(|_| step()));
         asked.publish(END, self.mode);
     }

@@ -179,6 +179,7 @@ impl<const PUSHES: bool> ProcessCopy<PUSHES> {
             ensure(is_whole, || "the kernel copied fewer bytes than requested")?;
         }
         out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.restart_round();
         out.time_batches(|n| {
             for _ in 0..n {
                 // A refusal would have been an error above.
@@ -299,15 +300,19 @@ impl<const POLLS_FIRST: bool> Handover for SocketStream<POLLS_FIRST> {
             }
             return Ok(self.serving_end.shutdown(Shutdown::Write)?);
         }
-        out.set_bytes_per_op(pieces.size_bytes as u64);
         let mut failed = None;
-        out.time_batches(|n| {
+        let mut read_pieces = |n: u64| {
             for _ in 0..n {
                 let at = pieces.next_offset();
                 let into = &mut memory[at..at + pieces.size_bytes];
                 failed = failed.take().or(self.read(into).err());
             }
-        });
+        };
+        // Once untimed, until the sender has filled the connection's buffers.
+        read_pieces((self.pieces.memory_bytes / self.pieces.size_bytes) as u64);
+        out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.restart_round();
+        out.time_batches(read_pieces);
         self.measured_end.shutdown(Shutdown::Write)?;
         while (&self.measured_end).read(&mut memory)? > 0 {}
         failed.map_or(Ok(()), |error| Err(error.into()))
