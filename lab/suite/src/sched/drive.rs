@@ -220,7 +220,9 @@ impl Variant for AlgorithmVariant {
     .floor("ring/line-stream")
     .classic("sched")
     .ladder()
-    .hands_over();
+    .hands_over()
+    .batched()
+    .pipelined();
 }
 
 /// Variant with a time stamp for each packet if `PACKETS`, otherwise for each batch of packets.
@@ -240,7 +242,9 @@ impl Variant for WithoutStamps {
         "packet from a client through round robin and its notification back, with a time stamp at each stage",
     )
     .floor("ring/line-stream")
-    .hands_over();
+    .hands_over()
+    .batched()
+    .pipelined();
 }
 
 /// Value sent instead of a packet, to end the round.
@@ -282,7 +286,9 @@ impl<C: Channel> Handover for ClientQueueStream<C> {
         "eight bytes through a mailbox, sent and received in batches, without a scheduler",
     )
     .floor("ring/line-stream")
-    .hands_over();
+    .hands_over()
+    .batched()
+    .pipelined();
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("taker")];
 
