@@ -66,6 +66,11 @@ pub(crate) trait FiberContender: Sized + 'static {
         unsupported()
     }
 
+    /// Returns the number of loops that [`time_loops`](Self::time_loops) runs if asked for `fibers`.
+    fn loops_count(fibers: u32) -> u32 {
+        fibers
+    }
+
     /// Runs `fibers` loops, and returns the duration of `count` iterations of one loop, in clock ticks. An iteration
     /// spawns a fiber that sleeps for 1 ms and then sets the value that the loop waits for.
     fn time_loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
@@ -174,7 +179,7 @@ impl<F: FiberContender> Workload for Loops<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.set_concurrent_operations(self.fibers_count.into());
+        out.set_concurrent_operations(F::loops_count(self.fibers_count).into());
         while out.is_running() {
             let (before, began) = (usage::process_usage(), Instant::now());
             let Ok(ticks) = self.fibers.time_loops(self.fibers_count, ITERATIONS_PER_SAMPLE) else {

@@ -13,7 +13,7 @@ use handover_harness::Fault;
 use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 use zerocopy::FromZeros;
@@ -298,6 +298,11 @@ impl FiberContender for KernelSleep {
         Ok(ticks)
     }
 
+    // One sleep at a time, of this thread.
+    fn loops_count(_: u32) -> u32 {
+        1
+    }
+
     fn time_loops(&mut self, _: u32, count: u64) -> Result<u64, Fault> {
         self.time_sleeps(count)
     }
@@ -325,19 +330,19 @@ impl FiberContender for WordThreads {
         let answers = thread::spawn(move || {
             let pinned = affinity::set_thread_cpus(&[other]);
             let [there, back] = &its.0;
-            for turn in 1..=turns {
-                there.wait(mode, |it| it == turn);
-                back.publish(turn, mode);
+            for turn in 0..=turns {
+                there.wait(mode, |it| it == turn + 1);
+                back.publish(turn + 1, mode);
             }
             pinned.is_ok()
         });
         let [there, back] = &line.0;
-        let ticks = time_ticks(|| {
-            for turn in 1..=turns {
-                there.publish(turn, mode);
-                back.wait(mode, |it| it == turn);
-            }
-        });
+        let exchange = |turn: u32| {
+            there.publish(turn + 1, mode);
+            back.wait(mode, |it| it == turn + 1);
+        };
+        exchange(0); // untimed: the other thread starts and moves to its CPU
+        let ticks = time_ticks(|| (1..=turns).for_each(exchange));
         match answers.join() {
             Ok(true) => Ok(ticks),
             _ => Err(Fault::new("a thread could not be pinned to the other CPU")),
@@ -357,7 +362,13 @@ impl FiberContender for OsThreads {
     }
 
     fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
-        let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
+        let begins = Arc::new(Barrier::new(2));
+        let others = Arc::clone(&begins);
+        let other = thread::spawn(move || {
+            others.wait();
+            (0..count / 2).for_each(|_| thread::yield_now());
+        });
+        begins.wait(); // until the other thread runs
         let ticks = time_ticks(|| (0..count / 2).for_each(|_| thread::yield_now()));
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         Ok(ticks)
@@ -404,11 +415,11 @@ impl FiberContender for OsThreads {
             while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
         });
         let mut failed_count = 0u64;
-        let ticks = time_ticks(|| {
-            for _ in 0..count / 2 {
-                failed_count += u64::from(to.send(()).is_err() || answered.recv().is_err());
-            }
-        });
+        let mut exchange = |_| {
+            failed_count += u64::from(to.send(()).is_err() || answered.recv().is_err());
+        };
+        exchange(0); // untimed: the other thread starts
+        let ticks = time_ticks(|| (0..count / 2).for_each(&mut exchange));
         drop(to);
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         ensure(failed_count == 0, || "the other thread has exited before the last message")?;
