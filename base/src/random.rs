@@ -13,7 +13,7 @@
 /// Source: Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014.
 ///
 /// Cost: a nanosecond a number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {

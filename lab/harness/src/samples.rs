@@ -14,8 +14,9 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Maximum number of samples of one part in one round. When full, every second sample is dropped,
-/// and from then on only every second one is added, so that 64 KiB represent the whole round.
+/// Maximum number of samples of one part in one round. When full, one of each two is dropped, and from then on half as
+/// many are added, so that 64 KiB represent the whole round. They are chosen at random, as a cost may recur every few
+/// operations.
 const SAMPLES_MAX: usize = 8192;
 
 /// Minimum duration of a batch. Reading the clock then takes less than 1 % of it.
@@ -124,10 +125,12 @@ pub(crate) struct PartSamples {
     /// `true` if the workload timed single operations between other work. The rate then follows
     /// from the wall-clock time.
     pub singles: bool,
-    /// Interval, in samples, at which one is stored; doubled whenever the list is full.
+    /// Mean interval, in samples, at which one is stored; doubled whenever the list is full.
     stride: u32,
-    /// Number of samples since the last stored one.
-    skipped: u32,
+    /// Number of samples up to the next one that is stored, including it.
+    gap: u32,
+    #[serde(skip)]
+    random: SplitMix64,
     /// Number of samples, from the first, that are already classified as slowed or not.
     #[serde(skip)]
     classified_count: usize,
@@ -142,8 +145,16 @@ fn new_touched_list() -> Vec<u64> {
 }
 
 impl PartSamples {
-    fn new() -> PartSamples {
-        PartSamples { batch: 1, samples: new_touched_list(), stride: 1, ..PartSamples::default() }
+    /// Creates an empty list; `seed` determines which samples are stored.
+    fn new(seed: u64) -> PartSamples {
+        PartSamples {
+            batch: 1,
+            samples: new_touched_list(),
+            stride: 1,
+            gap: 1,
+            random: SplitMix64::new(seed),
+            ..PartSamples::default()
+        }
     }
 
     /// Sets the flag [`SLOWED`] of the samples added since the last call, if `slowed` is `true`.
@@ -173,34 +184,36 @@ impl PartSamples {
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
-    /// Adds a sample of `ops` operations to the totals. Stores one of each `stride` samples.
+    /// Adds a sample of `ops` operations to the totals. Stores one of `stride` samples on average.
     #[inline]
     fn add_ticks(&mut self, ticks: u64, ops: u64) {
         self.samples_total += ticks;
         self.ops_total += ops;
-        self.skipped += 1;
-        if self.skipped < self.stride {
+        self.gap -= 1;
+        if self.gap > 0 {
             return;
         }
-        self.skipped = 0;
         if self.samples.len() == SAMPLES_MAX {
             self.thin();
         }
+        self.gap = 1 + self.random.next_below(2 * self.stride as usize - 1) as u32;
         self.samples.push(ticks);
     }
 
-    /// Removes every second sample, and doubles the stride.
+    /// Removes one of each two samples, and doubles the stride.
     #[cold]
     fn thin(&mut self) {
-        let mut keep = false;
-        // Keeps the first, the third and so on.
-        let halve = |_: &u64| {
-            keep = !keep;
-            keep
-        };
-        self.samples.retain(halve);
-        self.classified_count = self.classified_count.div_ceil(2);
-        self.stride = self.stride.saturating_mul(2);
+        let classified_pairs = self.classified_count / 2;
+        let has_mixed_pair = !self.classified_count.is_multiple_of(2);
+        for pair in 0..self.samples.len() / 2 {
+            // Of a pair of which one is classified, the other stays.
+            let is_mixed = has_mixed_pair && pair == classified_pairs;
+            let kept = if is_mixed { 1 } else { self.random.next_below(2) };
+            self.samples[pair] = self.samples[2 * pair + kept];
+        }
+        self.samples.truncate(self.samples.len() / 2);
+        self.classified_count = classified_pairs;
+        self.stride = (2 * self.stride).min(1 << 30);
     }
 }
 
@@ -243,7 +256,9 @@ impl Samples {
             timing,
             control,
             measured,
-            parts: (0..parts_count.max(1)).map(|_| PartSamples::new()).collect(),
+            parts: (0..parts_count.max(1) as u64)
+                .map(|part| PartSamples::new(timing.seed.wrapping_add(part)))
+                .collect(),
             counters: BTreeMap::new(),
             bytes_per_op: 0,
             concurrent_operations: 1,
@@ -612,7 +627,7 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_whole_round_represented() {
-        let mut part = PartSamples::new();
+        let mut part = PartSamples::new(7);
         for tick in 0..100_000u64 {
             part.add_ticks(tick, 1);
         }
@@ -624,8 +639,19 @@ mod tests {
     }
 
     #[test]
+    fn cost_that_recurs_every_32_operations_keeps_its_share() {
+        let mut part = PartSamples::new(7);
+        for op in 0..64 * SAMPLES_MAX {
+            part.add_ticks(if op.is_multiple_of(32) { 200 } else { 100 }, 1);
+        }
+        let recurring = part.samples.iter().filter(|&&ticks| ticks == 200).count() as f64;
+        let share = recurring / part.samples.len() as f64;
+        assert!((0.02..0.045).contains(&share), "{share} instead of 1/32");
+    }
+
+    #[test]
     fn samples_of_a_slowed_core_are_included_and_flagged() {
-        let mut part = PartSamples::new();
+        let mut part = PartSamples::new(7);
         for (count, ticks, slowed) in [(30, 100, false), (70, 200, true)] {
             (0..count).for_each(|_| part.add_ticks(ticks, 1));
             part.classify_new_samples(slowed);
@@ -654,7 +680,7 @@ mod tests {
 
     #[test]
     fn thinning_preserves_the_flags_of_slow_samples() {
-        let mut part = PartSamples::new();
+        let mut part = PartSamples::new(7);
         for stretch in 0..1000u64 {
             let slowed = stretch % 3 == 0;
             (0..37).for_each(|_| part.add_ticks(if slowed { 200 } else { 100 }, 1));
