@@ -64,6 +64,7 @@ impl Lab {
             pending: Vec::new(),
             has_storage_failed: false,
             records: vec![Vec::new(); self.groups.len()],
+            reported: vec![None; self.groups.len()],
             outcome: RunOutcome::default(),
         };
         run.begin();
@@ -71,6 +72,10 @@ impl Lab {
         run.finish()
     }
 }
+
+/// Minimum time between two reports of a benchmark's records in the middle of a run. They are stored, so that a run that
+/// is killed loses no more than that.
+const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Divisor of a benchmark's measuring time, which gives the time limit of its warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
@@ -97,6 +102,8 @@ struct RunState<'a> {
     has_storage_failed: bool,
     /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
+    /// Time of these reports; `None` before the first one.
+    reported: Vec<Option<Instant>>,
     outcome: RunOutcome,
 }
 
@@ -206,7 +213,7 @@ impl RunState<'_> {
                 if let Some(progress) = &mut self.progress[group] {
                     progress.add_visit(*visited);
                 }
-                if self.pass == 0 {
+                if self.reported[group].is_none_or(|it| it.elapsed() >= REPORT_INTERVAL) {
                     self.report_records(group);
                 }
             }
@@ -245,6 +252,7 @@ impl RunState<'_> {
             return;
         };
         self.records[index] = progress.records(self.lab, group);
+        self.reported[index] = Some(Instant::now());
         for record in &mut self.records[index] {
             let RunOutcome { null_one, null_several, .. } = &self.outcome;
             let least =

@@ -323,6 +323,16 @@ impl Summary {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
 
+    /// Maximum resolution of the clock, relative to the median of a round's operations timed alone, at which that median
+    /// is the round's figure. Above it, the figure is their mean without the greatest 1 %.
+    pub const STEP_SHARE_MAX: f64 = 0.05;
+
+    /// Returns `true` if the figure of a round is the median of its operations, `false` if it is a mean.
+    pub fn is_median(&self) -> bool {
+        self.timing_kind() == TimingKind::Single
+            && self.resolution_ns <= Self::STEP_SHARE_MAX * self.median
+    }
+
     /// Returns the bounds of the figure's 95 % interval; `None` if there were too few passes.
     pub fn interval_bounds(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))

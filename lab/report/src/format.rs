@@ -1,7 +1,7 @@
 //! Figures as text, in the same words on the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Document, Ratio, Record, RoleUsage, Run, TimingKind, Unit, WarningCode};
+use handover_record::{Document, Ratio, Record, RoleUsage, Run, Unit, WarningCode};
 use std::cmp::Ordering;
 
 /// Value from which a figure is written with an exponent, in any unit.
@@ -60,12 +60,9 @@ pub(crate) fn interval(record: &Record) -> String {
     }
 }
 
-/// Returns the kind of a figure: `median` of operations, or `mean` of batches.
+/// Returns the kind of a figure: `median` of operations, or `mean`.
 pub(crate) fn statistic(record: &Record) -> &'static str {
-    match record.summary.timing_kind() {
-        TimingKind::Single => "median",
-        TimingKind::Batch => "mean",
-    }
+    if record.summary.is_median() { "median" } else { "mean" }
 }
 
 /// Formats the 99 % quantile of the operations' times; empty if no operation was timed alone.

@@ -10,7 +10,7 @@ use crate::spent::ResourceUsage;
 use crate::stats::{self, MedianEstimate};
 use crate::workload::Role;
 use handover_base::clock;
-use handover_record::{Contender, Participants, Round, TimingKind, Wait};
+use handover_record::{Contender, Participants, Round, Summary, TimingKind, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,9 +20,6 @@ const HISTOGRAM_DIGITS: u8 = 3;
 /// Number of sections into which the batches of a round are divided. The round's figure is the
 /// median of the sections' means.
 const ROUND_SECTIONS_COUNT: usize = 10;
-/// Maximum clock resolution, relative to a round's median, at which the median is its figure. Above
-/// it, the figure is a trimmed mean.
-const STEP_SHARE_MAX: f64 = 0.05;
 /// Share of the samples that the trimmed mean excludes: the greatest, which contain interrupts.
 const TAIL_SHARE: f64 = 0.01;
 /// Minimum number of undisturbed samples for a round's undisturbed figure.
@@ -542,7 +539,7 @@ fn round_figure(samples: &[f64], batch: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let median = stats::quantile_sorted(&sorted, 0.5);
-    if clock::calibration().resolution_ns <= STEP_SHARE_MAX * median {
+    if clock::calibration().resolution_ns <= Summary::STEP_SHARE_MAX * median {
         return median;
     }
     let kept = ((1.0 - TAIL_SHARE) * sorted.len() as f64).ceil() as usize;
