@@ -211,7 +211,9 @@ pub(crate) fn measure(
     let outcome = lab.run(&mut watcher, &interrupted);
     // Further lines are printed below the last lines of the live view.
     watcher.live = None;
-    if watcher.has_missed_records {
+    if watcher.has_missed_records || watcher.store_error.is_some() {
+        // The cause, such as a full disk, may have passed.
+        watcher.store_error = None;
         watcher.try_store(|store| store.insert_or_replace_records(&run.id, &outcome.records));
     }
 
@@ -376,7 +378,7 @@ struct RunWatcher {
     store: Store,
     /// Id of the run.
     run_id: String,
-    /// First error of the store, after which nothing is stored.
+    /// First error of the store, after which nothing is stored before the end of the run.
     store_error: Option<StoreError>,
     /// `true` if records were not stored because the store was locked (by `vacuum`, for example).
     /// They are stored at the end.
