@@ -17,7 +17,7 @@ use super::handshakes::Handshakes;
 use super::inbox::{self, PostedRequest};
 use super::listen::{self, Listener};
 use super::peers::{ClosedPeer, Peers};
-use super::poll::{EventSource, Poll};
+use super::poll::{EventSource, Poll, PollEvent};
 use super::pool::{Pool, PoolAnswer};
 use super::promises::AwaitedCall;
 use super::security::Security;
@@ -149,8 +149,8 @@ pub struct EventLoop {
     /// Peers whose connections the kernel has reported as closed. Messages that they had sent are handled first.
     reported_closed: Vec<PeerKey>,
     is_stop_requested: bool,
-    /// Buffer for the events of an epoll call, each with `true` if the other end was closed.
-    epoll_events: Vec<(EventSource, bool)>,
+    /// Buffer for the events of an epoll call.
+    epoll_events: Vec<PollEvent>,
     /// Body of the last received message.
     pub(crate) body: Vec<u8>,
     /// Buffer for the encoded arguments of a call.

@@ -51,8 +51,10 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Returns the descriptor for the epoll set.
     fn socket(&self) -> BorrowedFd<'_>;
 
-    /// Handles a notification that the socket is readable or writable.
-    fn on_ready(&mut self);
+    /// Handles a notification that the socket is readable or writable. With `reads_until_empty`, a
+    /// short read does not show that the socket is empty: the end of the stream or data after a
+    /// mark may follow, of which epoll does not notify again.
+    fn on_ready(&mut self, reads_until_empty: bool);
 
     /// Returns `true` if messages go through shared memory. Files can then be passed to the peer,
     /// and the end of the socket's stream ends the connection.

@@ -324,9 +324,14 @@ impl Peers {
 
     // Receiving.
 
-    /// Handles a notification of that peer's socket; returns its link.
-    pub(crate) fn on_ready(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
-        self.link_mut(peer)?.on_ready();
+    /// Handles a notification of that peer's socket; returns its link. With `reads_until_empty`, a
+    /// stream is read until a read finds nothing; see [`Link::on_ready`](super::link::Link::on_ready).
+    pub(crate) fn on_ready(
+        &mut self,
+        peer: PeerKey,
+        reads_until_empty: bool,
+    ) -> Option<&mut AnyLink> {
+        self.link_mut(peer)?.on_ready(reads_until_empty);
         self.set_receivable(peer.slot);
         self.link_mut(peer)
     }
@@ -432,7 +437,7 @@ impl Peers {
         let Some(at) = self.slots.get_mut(peer.slot as usize) else { return false };
         let Some(link) = at.link.as_mut().filter(|it| it.queued_bytes() > 0) else { return false };
         if !at.is_in_epoll {
-            link.on_ready();
+            link.on_ready(false);
         }
         match link.flush() {
             Ok(went) => {

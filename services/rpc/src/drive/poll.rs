@@ -96,12 +96,25 @@ fn epoll_flags(source: EventSource) -> Flags {
     // server only, and 1.46 x with OUT at both. 2026-11.
     match source {
         EventSource::Peer(_) | EventSource::Handshake(_) => {
-            Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
+            Flags::IN | Flags::OUT | Flags::PRI | Flags::RDHUP | Flags::ET
         }
         #[cfg(feature = "ucx")]
         EventSource::Ucx => Flags::IN,
         _ => Flags::IN | Flags::ET,
     }
+}
+
+/// Flags of an event whose descriptor's other end was closed.
+const END_FLAGS: Flags = Flags::HUP.union(Flags::RDHUP).union(Flags::ERR);
+
+/// Event of a descriptor in the epoll set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PollEvent {
+    pub(crate) source: EventSource,
+    /// `true` if the other end of the descriptor was closed.
+    pub(crate) is_end: bool,
+    /// `true` if urgent data of TCP has arrived, or is announced. A read stops there.
+    pub(crate) is_urgent: bool,
 }
 
 /// Maximum number of events that one call of epoll_wait returns.
@@ -130,16 +143,18 @@ impl Poll {
         self.0.remove(fd)
     }
 
-    /// Waits for events, without limit if `timeout_ns` is `None`. Appends the source of each ready
-    /// descriptor, and `true` if its other end was closed.
+    /// Waits for events, without limit if `timeout_ns` is `None`. Appends the events to `ready`.
     pub(crate) fn wait(
         &self,
         timeout_ns: Option<u64>,
-        ready: &mut Vec<(EventSource, bool)>,
+        ready: &mut Vec<PollEvent>,
     ) -> io::Result<()> {
-        let ends = Flags::HUP | Flags::RDHUP | Flags::ERR;
         self.0.wait(timeout_ns, |word, flags| {
-            ready.push((EventSource::unpack(word), flags.intersects(ends)));
+            ready.push(PollEvent {
+                source: EventSource::unpack(word),
+                is_end: flags.intersects(END_FLAGS),
+                is_urgent: flags.intersects(Flags::PRI),
+            });
         })?;
         Ok(())
     }

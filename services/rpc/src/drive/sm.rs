@@ -501,7 +501,7 @@ impl Link for SharedMemoryLink {
         self.socket.as_fd()
     }
 
-    fn on_ready(&mut self) {
+    fn on_ready(&mut self, _reads_until_empty: bool) {
         // A woken end checks the shared memory first. It reads the wake-up bytes before it sleeps
         // again, or at the next notification.
         if self.may_have_unread_bytes {
@@ -734,9 +734,9 @@ mod tests {
         (0..FILES_MAX).for_each(|_| pass(0));
         [1, 2].into_iter().for_each(pass);
         // The socket is read at the second notification.
-        sm.on_ready();
+        sm.on_ready(false);
         assert!(sm.files.is_empty() && sm.may_have_unread_bytes);
-        sm.on_ready();
+        sm.on_ready(false);
         assert!(sm.files.len() <= FILES_MAX && sm.may_have_unread_bytes);
         assert!(sm.take_file(id(2)).is_some() && sm.files.is_empty());
     }

@@ -23,7 +23,8 @@ pub(crate) enum ReadResult {
     Nothing,
     /// The peer has closed the stream.
     End,
-    /// `count` bytes, at least one, were read. `drained`: no more bytes are available now.
+    /// `count` bytes, at least one, were read. `drained`: no more bytes are available now, but the
+    /// stream may have ended.
     Bytes { count: usize, drained: bool },
 }
 
@@ -35,7 +36,9 @@ impl ReadResult {
     ) -> Result<Self, CloseReason> {
         match result {
             Ok(0) => Ok(ReadResult::End),
-            // A short read means that no more bytes are available.
+            // A short read means that no more bytes are available, except at the mark of urgent
+            // data, and after a descriptor that was sent with the bytes. No peer of this protocol
+            // sends one over a stream: to read again for it would cost every message a system call.
             Ok(count) => Ok(ReadResult::Bytes { count, drained: count < asked }),
             Err(Errno::AGAIN) => Ok(ReadResult::Nothing),
             Err(errno) => Err(CloseReason::from_system_call("recv")(errno)),

@@ -33,6 +33,9 @@ pub(crate) struct StreamLink {
     queue: SendQueue,
     /// `true` if the socket may have bytes to read. If not, epoll reports when it has.
     is_readable: bool,
+    /// `true` if the socket is read until it has no bytes or returns the end or an error, although a
+    /// read was short. Epoll has then reported the end already, or a mark at which a read stops.
+    reads_until_empty: bool,
     /// `true` if the socket may have space to send. If not, epoll reports when it has.
     is_writable: bool,
     /// `true` if sending has failed because the peer closed the connection. Frames are then discarded, and
@@ -98,6 +101,7 @@ impl StreamLink {
             inbound,
             queue: SendQueue::default(),
             is_readable: true,
+            reads_until_empty: false,
             is_writable: true,
             has_hung_up: false,
             can_wait_in_read,
@@ -156,11 +160,12 @@ impl Link for StreamLink {
             match self.fill()? {
                 ReadResult::End => return Err(CloseReason::ClosedByPeer),
                 ReadResult::Bytes { drained, .. } => {
-                    self.is_readable = !drained;
-                    tried = drained;
+                    self.is_readable = !drained || self.reads_until_empty;
+                    tried = !self.is_readable;
                 }
                 ReadResult::Nothing => {
                     self.is_readable = false;
+                    self.reads_until_empty = false;
                     return self.nothing_received();
                 }
             }
@@ -185,8 +190,9 @@ impl Link for StreamLink {
         self.wire.fd()
     }
 
-    fn on_ready(&mut self) {
+    fn on_ready(&mut self, reads_until_empty: bool) {
         self.is_readable = true;
+        self.reads_until_empty |= reads_until_empty;
         self.is_writable = true;
     }
 

@@ -434,7 +434,7 @@ impl Link for UcxLink {
         self.socket.as_fd()
     }
 
-    fn on_ready(&mut self) {
+    fn on_ready(&mut self, _reads_until_empty: bool) {
         self.is_readable = true;
     }
 

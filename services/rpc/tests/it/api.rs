@@ -785,3 +785,33 @@ fn endpoint_serves_its_peers_while_it_connects() {
         assert_eq!(client.join().unwrap(), Ok(42), "{how}");
     }
 }
+
+#[test]
+fn close_that_arrives_together_with_a_request_is_noticed() {
+    for how in ["uds://", "tcp://127.0.0.1:0"] {
+        let mut server = Endpoint::new(Config::default().spin_max(Duration::ZERO)).unwrap();
+        server.register("noop", 0, |_, ()| Ok(())).unwrap();
+        let address = server.listen(&how.parse().unwrap()).unwrap();
+        let client = thread::spawn(move || {
+            let mut client = Endpoint::new(Config::default()).unwrap();
+            let peer = client.connect(&address).unwrap();
+            (client, peer)
+        });
+        while !client.is_finished() || server.stats().peers_count == 0 {
+            server.progress(Duration::from_millis(10));
+        }
+        while server.progress(Duration::from_millis(10)) {}
+        let (mut client, peer) = client.join().unwrap();
+        client.send(peer, Method::new("noop"), &()).unwrap();
+        drop(client);
+        let begun = Instant::now();
+        while server.stats().peers_count > 0 {
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "{how}: the peer is still connected"
+            );
+            server.progress(Duration::from_millis(10));
+        }
+        assert_eq!(server.stats().requests_count, 1, "{how}");
+    }
+}

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::drive::handshakes::FinishedHandshake;
 use crate::drive::listen;
 use crate::drive::peers::STALLED_SWEEPS_MAX;
-use crate::drive::poll::EventSource;
+use crate::drive::poll::{EventSource, PollEvent};
 use crate::{Address, CloseReason, EndpointError, LogLevel, Transport};
 use rustix::io::Errno;
 use std::net::IpAddr;
@@ -59,7 +59,7 @@ impl EventLoop {
         // An error is impossible: the epoll descriptor and the buffer are valid.
         let _ = self.poll.wait(timeout_ns, &mut events);
         let mut any = false;
-        for (source, is_end) in events.drain(..) {
+        for PollEvent { source, is_end, is_urgent } in events.drain(..) {
             match source {
                 EventSource::Inbox => {}
                 // Handled in each iteration.
@@ -76,7 +76,7 @@ impl EventLoop {
                 EventSource::Listener => self.accept_from_all(),
                 EventSource::Handshake(number) => self.advance_handshake(number),
                 EventSource::Peer(peer) => {
-                    if let Some(link) = self.peers.on_ready(peer)
+                    if let Some(link) = self.peers.on_ready(peer, is_end || is_urgent)
                         && is_end
                         && link.is_in_shared_memory()
                     {
@@ -84,7 +84,7 @@ impl EventLoop {
                     }
                 }
                 EventSource::Process(peer) => {
-                    if self.peers.on_ready(peer).is_some() {
+                    if self.peers.on_ready(peer, true).is_some() {
                         self.reported_closed.push(peer);
                     }
                 }
@@ -287,7 +287,7 @@ impl EventLoop {
     #[cfg(test)]
     pub(crate) fn poll_simulated(&mut self) {
         for peer in self.peers.keys().collect::<Vec<_>>() {
-            self.peers.on_ready(peer);
+            self.peers.on_ready(peer, false);
         }
         for number in 0..self.handshakes.len() {
             self.advance_handshake(number as u32);

@@ -56,6 +56,27 @@ fn whoever_lies_in_a_greeting_is_turned_away() {
     house.is_in_order();
 }
 
+#[test]
+fn request_after_urgent_data_is_read_without_another_notification() {
+    let mut server = Endpoint::new(Config::default().spin_max(Duration::ZERO)).unwrap();
+    server.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
+    let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
+    let place = address.without_scheme().to_string();
+    let wire = std::thread::spawn(move || Wire::welcomed(&place));
+    while !wire.is_finished() || server.stats().peers_count == 0 {
+        server.progress(10 * MS);
+    }
+    let mut wire = wire.join().unwrap();
+    wire.say(FrameKind::Request, ECHO.word(), 1, &[42]);
+    wire.say_urgent_byte();
+    wire.say(FrameKind::Request, ECHO.word(), 2, &[42]);
+    let begun = Instant::now();
+    while server.stats().requests_count < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the second request was not read");
+        server.progress(10 * MS);
+    }
+}
+
 /// Returns a hello with another protocol version.
 fn of_another_version(hello: &Hello) -> [u8; HELLO_BYTES] {
     let mut bytes = hello.encode();

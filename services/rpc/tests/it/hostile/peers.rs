@@ -6,7 +6,7 @@ use handover_rpc::engine::{
 use handover_rpc::{BulkHandle, Calling, Config, Endpoint, Method, Peer, Rights, Stopper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
@@ -136,6 +136,11 @@ impl Wire {
     /// Sends raw bytes. Returns `false` if the connection has ended.
     pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
+    }
+
+    /// Sends a byte of urgent data, at which a read stops.
+    pub fn say_urgent_byte(&mut self) {
+        assert_eq!(send(&self.stream, b"!", SendFlags::OOB), Ok(1));
     }
 
     fn hears_hello(&mut self) {
