@@ -115,12 +115,14 @@ impl EventLoop {
             || !self.reported_closed.is_empty()
     }
 
-    /// Runs one more iteration; if it finds no work, sleeps until an event or `deadline_ns`.
-    fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
+    /// Runs one more iteration; if it finds no work, sleeps until an event or `deadline_ns`. Returns
+    /// `true` if the iteration has found work.
+    fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) -> bool {
         self.share_cpu();
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_sleep);
         self.inbox.mailbox.declare_sleep();
-        if !self.run_iteration(sink, false) {
+        let did = self.run_iteration(sink, false);
+        if !did {
             let deadline_ns = deadline_ns.min(self.next_deadline_ns());
             let timeout_ns = match deadline_ns {
                 u64::MAX => None,
@@ -136,6 +138,7 @@ impl EventLoop {
         }
         self.inbox.mailbox.declare_awake();
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_awake);
+        did
     }
 
     /// Returns `true` if this endpoint spins, for ever or for a while, before it sleeps.
@@ -270,12 +273,9 @@ impl EventLoop {
             let yields = self.spins()
                 && self.is_cpu_shared
                 && (deadline_ns == u64::MAX || deadline_ns > clock::now_ns() + YIELD_LEFT_NS_MIN);
-            if yields && self.yield_until_work(sink) {
-                if done(self, true) {
-                    return true;
-                }
-            } else {
-                self.sleep(sink, deadline_ns);
+            let did = yields && self.yield_until_work(sink) || self.sleep(sink, deadline_ns);
+            if did && done(self, true) {
+                return true;
             }
         }
     }
@@ -283,11 +283,30 @@ impl EventLoop {
 
 #[cfg(test)]
 mod tests {
+    use crate::clock::after;
+    use crate::drive::event_loop::DeferringSink;
     use crate::drive::event_loop::sealed::Driver;
     use crate::{Calling, Config, Endpoint, Method};
     use handover_base::affinity;
     use std::thread;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn work_of_the_last_iteration_before_a_sleep_ends_a_wait_for_work() {
+        let config = Config::default().spin_max(Duration::ZERO);
+        let mut endpoint = Endpoint::new(config).expect("create an endpoint");
+        let deadline_ns = after(Duration::from_secs(10));
+        let mut is_requested = false;
+        let found = endpoint.event_loop().run_until(&mut DeferringSink, deadline_ns, |it, did| {
+            if !did && !is_requested {
+                // After an iteration without work, and before the one that precedes the sleep.
+                it.inbox.request_stop();
+                is_requested = true;
+            }
+            did
+        });
+        assert!(found, "the wait lasted until its deadline");
+    }
 
     #[test]
     fn stop_by_the_last_other_handle_keeps_the_thread_from_sleeping_in_a_read() {
