@@ -104,7 +104,7 @@ impl Context<'_> {
     }
 
     /// Stops [`Endpoint::serve`] once this handler's result was sent. A peer can thus shut the
-    /// endpoint down.
+    /// endpoint down. A result that the peer does not read within a second may be lost.
     pub fn stop(&mut self) {
         self.event_loop.inbox.request_stop();
     }
@@ -341,21 +341,23 @@ impl Endpoint {
         self.event_loop.run_until(&mut self.handlers, after(timeout), |_, did| did)
     }
 
-    /// Serves peers until a stop is requested by a [`Stopper`] or by [`Context::stop`].
+    /// Serves peers until a stop is requested by a [`Stopper`] or by [`Context::stop`]. Results that
+    /// are queued then are still sent.
     ///
     /// # Blocking
-    /// Blocks until then.
+    /// Blocks until then, and for at most one second more if peers do not read their results.
     pub fn serve(&mut self) {
         self.event_loop.run_until(&mut self.handlers, u64::MAX, |event_loop, _| {
             event_loop.take_stop_request()
         });
+        self.event_loop.flush_before_stop();
     }
 
     /// Serves peers until a stop is requested, or until `peer` is disconnected. Returns `true` for
     /// a requested stop.
     ///
     /// # Blocking
-    /// Blocks until then.
+    /// As [`serve`](Self::serve).
     pub fn serve_while_connected(&mut self, peer: Peer) -> bool {
         let (mut is_stopped, mut closed_count) = (false, None);
         self.event_loop.run_until(&mut self.handlers, u64::MAX, |event_loop, _| {
@@ -367,6 +369,9 @@ impl Endpoint {
             is_stopped |= has_ended && event_loop.inbox.mailbox.take_stop_request();
             is_stopped || has_ended
         });
+        if is_stopped {
+            self.event_loop.flush_before_stop();
+        }
         is_stopped
     }
 

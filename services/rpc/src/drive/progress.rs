@@ -119,7 +119,8 @@ impl Progress {
     /// Panics if something in the thread has panicked, other than a handler.
     ///
     /// # Blocking
-    /// Blocks until a running handler has returned.
+    /// Blocks until a running handler has returned, and for at most one second more if peers do not
+    /// read their results.
     #[must_use]
     pub fn stop(mut self) -> Endpoint {
         self.stopper.stop();

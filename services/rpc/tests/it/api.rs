@@ -3,8 +3,8 @@
 use crate::gate::gate;
 use handover_rpc::engine::{HELLO_BYTES, Hello};
 use handover_rpc::{
-    Address, CallError, Calling, CloseReason, Config, ConnectionsConfig, Endpoint, EndpointError,
-    Failure, Method, Peer, PoolConfig, RegisterError, SharedMemoryConfig, Stopper,
+    Address, CallError, Calling, CloseReason, Config, ConnectionsConfig, Context, Endpoint,
+    EndpointError, Failure, Method, Peer, PoolConfig, RegisterError, SharedMemoryConfig, Stopper,
 };
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -783,6 +783,26 @@ fn endpoint_serves_its_peers_while_it_connects() {
             "{how}: {refused}"
         );
         assert_eq!(client.join().unwrap(), Ok(42), "{how}");
+    }
+}
+
+#[test]
+fn result_of_a_handler_that_stops_the_endpoint_arrives_completely() {
+    const RESULT_BYTES: usize = 1_000_000; // More than a socket takes at once.
+    for how in EACH {
+        let mut server = serve(how, Config::default(), |server| {
+            let last = |context: &mut Context<'_>, ()| {
+                context.stop();
+                Ok(vec![7u8; RESULT_BYTES])
+            };
+            server.register("last", 0, last).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        let call = client.start::<_, Vec<u8>>(peer, Method::new("last"), &()).unwrap();
+        let server = server.thread.take().unwrap();
+        let dropped = thread::spawn(move || drop(server.join().unwrap()));
+        assert_eq!(client.wait(call).map(|it| it.len()), Ok(RESULT_BYTES), "{how}");
+        dropped.join().unwrap();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Waiting: spins, yields to peers on the same CPU, polls epoll, and sleeps until an event or a deadline.
 
-use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
+use super::{DeferringSink, EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
 use crate::drive::call_monitor::CallOutcome;
 use crate::drive::call_monitor::CallRole::Caller;
@@ -11,6 +11,7 @@ use crate::stage;
 use handover_base::affinity;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Number of iterations between two clock reads while every iteration finds work. It is small,
 /// because an iteration that copies data takes long.
@@ -37,6 +38,8 @@ const CPU_CHECK_NS: u64 = 200_000;
 const CPU_CHECK_NS_PER_PEER: u64 = 16_000;
 /// Minimum time to the deadline for yielding, in ns. With less time left, yielding would miss the deadline.
 const YIELD_LEFT_NS_MIN: u64 = 50_000;
+/// Maximum time for which an endpoint that stops still sends queued frames.
+const STOP_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl EventLoop {
     /// Polls briefly for the next message of the only peer, if memory is shared with it.
@@ -279,12 +282,22 @@ impl EventLoop {
             }
         }
     }
+
+    /// Sends queued frames before a stop, for [`STOP_FLUSH_TIMEOUT`] at most. Requests are deferred
+    /// meanwhile, and further stop requests count as the one that has come.
+    pub(in crate::drive) fn flush_before_stop(&mut self) {
+        if self.peers.has_queued_frames {
+            let deadline_ns = clock::after(STOP_FLUSH_TIMEOUT);
+            self.run_until(&mut DeferringSink, deadline_ns, |it, _| !it.peers.has_queued_frames);
+            self.is_stop_requested = false;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::DeferringSink;
     use crate::clock::after;
-    use crate::drive::event_loop::DeferringSink;
     use crate::drive::event_loop::sealed::Driver;
     use crate::{Calling, Config, Endpoint, Method};
     use handover_base::affinity;
