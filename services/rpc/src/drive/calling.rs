@@ -231,6 +231,11 @@ pub trait Calling: sealed::Driver {
 
     /// Sends a one-way call, which has no answer. Its arrival and its outcome are not reported.
     ///
+    /// When this endpoint disconnects, the peer drops the calls that still wait there, for a running
+    /// handler or in the pool. Requests are handled in the order in which they were sent, except in
+    /// the pool: the result of a later [`call`](Self::call) shows that the one-way calls before it
+    /// were handled.
+    ///
     /// # Errors
     /// [`CallError`] if the call cannot be sent.
     fn send<A: Serialize + ?Sized>(

@@ -89,7 +89,8 @@ impl RequestSink for Handlers {
 /// Access to the endpoint for a running handler. The handler may call peers, including its caller.
 /// See [`Calling`](crate::Calling).
 ///
-/// While a handler waits, answers are received, and requests are deferred until it has returned.
+/// While a handler waits, answers are received, and requests are deferred until it has returned. The
+/// deferred requests of a peer that disconnects meanwhile are dropped.
 #[derive(Debug)]
 pub struct Context<'a> {
     event_loop: &'a mut EventLoop,

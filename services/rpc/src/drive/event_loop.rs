@@ -146,7 +146,8 @@ pub struct EventLoop {
     has_callbacks: bool,
     /// New peer that cannot receive frames yet, and the reason if its connection was closed.
     pub(in crate::drive) opening_peer: Option<(PeerKey, Option<CloseReason>)>,
-    /// Peers whose connections the kernel has reported as closed. Messages that they had sent are handled first.
+    /// Peers whose connections the kernel has reported as closed. Messages that they had sent are received first;
+    /// requests among them that must be deferred are dropped with the connection.
     reported_closed: Vec<PeerKey>,
     is_stop_requested: bool,
     /// Buffer for the events of an epoll call.

@@ -273,7 +273,8 @@ impl Peers {
         process.map(|it| poll.remove(it)).is_some()
     }
 
-    /// Closes a connection and removes the peer; see [`pop_closed`](Self::pop_closed).
+    /// Closes a connection, removes the peer, and drops its deferred requests; see
+    /// [`pop_closed`](Self::pop_closed).
     pub(crate) fn close(&mut self, peer: PeerKey, why: CloseReason) {
         #[cfg(test)]
         crate::simulation::record_close_reason(&why);

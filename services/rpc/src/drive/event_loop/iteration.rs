@@ -185,7 +185,7 @@ impl EventLoop {
     }
 
     /// Handles the last frames of peers whose connections the kernel has reported as closed. Then
-    /// removes these peers.
+    /// removes these peers, and drops their deferred requests.
     #[cold]
     fn close_reported(&mut self, sink: &mut impl RequestSink) {
         for key in std::mem::take(&mut self.reported_closed) {
