@@ -49,6 +49,8 @@ pub(crate) struct Readiness {
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
     pub(crate) is_hung_up: bool,
+    /// `true` if urgent data of TCP has arrived, or is announced.
+    pub(crate) is_urgent: bool,
 }
 
 /// Epoll set of an event-loop thread.
@@ -68,7 +70,9 @@ impl Poll {
         source: EventSource,
     ) -> Result<(), FailedSystemCall> {
         let flags = match source {
-            EventSource::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
+            EventSource::Connection(_) => {
+                Flags::IN | Flags::OUT | Flags::PRI | Flags::RDHUP | Flags::ET
+            }
             EventSource::Listener(_) | EventSource::Wake => Flags::IN | Flags::ET,
         };
         self.0.add(fd, source.pack(), flags).map_err(|error| ("epoll_ctl", error))
@@ -86,6 +90,7 @@ impl Poll {
                 is_readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
                 is_writable: flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR),
                 is_hung_up: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
+                is_urgent: flags.intersects(Flags::PRI),
             };
             each(EventSource::unpack(word), readiness);
         });

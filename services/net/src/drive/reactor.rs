@@ -608,6 +608,11 @@ impl<H: Handler> Reactor<H> {
                 ConnFlags::HANDSHAKING,
             ),
         };
+        let mut flags = flags;
+        if peer.is_none() {
+            // Only a Unix socket has a peer without an address.
+            flags.insert(ConnFlags::STOPS_SHORT);
+        }
         let permit = match peer.map(|peer| peer.ip()) {
             None => Permit::NONE,
             Some(address) => {
@@ -663,6 +668,9 @@ fn poll_events<D>(
         }
         if readiness.is_hung_up {
             slot.flags.insert(ConnFlags::HUNG_UP);
+        }
+        if readiness.is_urgent {
+            slot.flags.insert(ConnFlags::STOPS_SHORT);
         }
         if is_writable {
             slot.flags.insert(ConnFlags::WRITABLE);

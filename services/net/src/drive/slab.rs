@@ -80,6 +80,9 @@ impl ConnFlags {
     pub(crate) const OUTGOING: Self = Self(1 << 17);
     /// The peer has sent TLS's `close_notify`.
     pub(crate) const CLOSE_NOTIFIED: Self = Self(1 << 18);
+    /// A read may return before the socket is empty: at the mark of urgent data of TCP, or after bytes that carry a
+    /// descriptor over a Unix socket. The connection is read until a read finds nothing.
+    pub(crate) const STOPS_SHORT: Self = Self(1 << 19);
     /// The kernel accepted fewer bytes than offered, and will report when it has space.
     pub(crate) const SEND_BLOCKED: Self = Self(1 << 14);
 

@@ -6,9 +6,14 @@ use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
     FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor,
 };
-use rustix::net::{AddressFamily, SocketType, bind, socket};
-use std::io::{ErrorKind, Read, Write};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, bind, send,
+    sendmsg, socket,
+};
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -749,6 +754,51 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
         let stats = stopping.join().unwrap();
         assert_eq!((stats.accepted_count, stats.messages_count), (40, 40), "round {round}");
     }
+}
+
+#[test]
+fn message_after_urgent_data_is_answered() {
+    let service = serve(Config::default());
+    let (mut peer, handle) = service.connect();
+    handle.suspend().unwrap();
+    handle.trigger().unwrap();
+    assert_eq!(answer(&mut peer), b"triggered");
+    peer.write_all(&framed(b"before")).unwrap();
+    assert_eq!(send(&peer, b"!", SendFlags::OOB), Ok(1));
+    peer.write_all(&framed(b"after")).unwrap();
+    handle.resume().unwrap();
+    assert_eq!((answer(&mut peer), answer(&mut peer)), (b"before".to_vec(), b"after".to_vec()));
+}
+
+#[test]
+fn message_after_a_descriptor_is_answered() {
+    let (mut peer, far) = UnixStream::pair().unwrap();
+    peer.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [far.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let first = framed(b"before");
+    let parts = [IoSlice::new(&first)];
+    assert_eq!(sendmsg(&peer, &parts, &mut control, SendFlags::empty()), Ok(first.len()));
+    peer.write_all(&framed(b"after")).unwrap();
+    let mut reactor = Reactor::new(Config::default(), LengthPrefixCodec::new(1000), Slow).unwrap();
+    reactor.adopt(far).unwrap();
+    let stopper = reactor.stopper();
+    let running = std::thread::spawn(move || reactor.run().unwrap());
+    let begun = Instant::now();
+    // The answers are not read before: that would cause another notification.
+    while stopper.stats().messages_count < 2 {
+        assert!(begun.elapsed() < TIMEOUT / 6, "the second message was not read");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let expected = [framed(b"before"), framed(b"after")].concat();
+    let mut received = vec![0; expected.len()];
+    peer.read_exact(&mut received).unwrap();
+    assert_eq!(received, expected);
+    stopper.stop(TIMEOUT);
+    drop(peer);
+    running.join().unwrap();
 }
 
 /// Echo handler that takes one millisecond per message.

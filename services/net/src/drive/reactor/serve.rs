@@ -133,7 +133,8 @@ impl<H: Handler> Reactor<H> {
             stage::record_read(bytes_count);
             slot.active_ms = now_ms;
             // A short read has emptied the socket. Later bytes cause an edge of their own.
-            if bytes_count < self.buffer.len() && !slot.flags.intersects(ConnFlags::HUNG_UP) {
+            let reads_on = ConnFlags::HUNG_UP.union(ConnFlags::STOPS_SHORT);
+            if bytes_count < self.buffer.len() && !slot.flags.intersects(reads_on) {
                 slot.flags.remove(ConnFlags::READABLE);
             }
             self.core.stats.reads_count += 1;
