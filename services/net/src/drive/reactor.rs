@@ -88,6 +88,10 @@ pub struct Reactor<H: Handler> {
     /// Index of the slot that the latest search for idle connections looked at last.
     swept_index: u32,
     is_accept_retry_scheduled: bool,
+    /// Time in ns, after a stop request, from which at most one more message of each connection is delivered.
+    last_messages_ns: u64,
+    /// Time in ns at which the grace period of a stop request ends.
+    grace_end_ns: u64,
     /// Time in ns at which the counters were published last.
     published_ns: u64,
 }
@@ -146,6 +150,8 @@ impl<H: Handler> Reactor<H> {
             housekeep_ns: to_ns(config.housekeep_interval),
             swept_index: 0,
             is_accept_retry_scheduled: false,
+            last_messages_ns: u64::MAX,
+            grace_end_ns: u64::MAX,
             published_ns: now_ns,
         };
         reactor.open_reserve_fd();
@@ -505,8 +511,16 @@ impl<H: Handler> Reactor<H> {
                 self.core.enqueue_connection(key);
             }
         }
-        self.start_timer((grace_ns / 2).clamp(1, STOP_READ_NS_MAX), TimerPurpose::LastMessages);
-        self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
+        self.start_stop_timers(grace_ns);
+    }
+
+    /// Starts the timers that end a stop.
+    fn start_stop_timers(&mut self, grace_ns: u64) {
+        let (read_ns, grace_ns) = ((grace_ns / 2).clamp(1, STOP_READ_NS_MAX), grace_ns.max(1));
+        self.last_messages_ns = self.core.now_ns.saturating_add(read_ns);
+        self.grace_end_ns = self.core.now_ns.saturating_add(grace_ns);
+        self.start_timer(read_ns, TimerPurpose::LastMessages);
+        self.start_timer(grace_ns, TimerPurpose::GraceEnd);
     }
 
     /// Limits each connection to one more message. A peer that sends without a pause would
@@ -637,6 +651,13 @@ impl<H: Handler> Reactor<H> {
         {
             // While stopping, messages that arrived before a late hand-over are answered too.
             slot.flags.insert(ConnFlags::READABLE);
+            // The timers that limit this have expired if their times have passed.
+            if self.core.now_ns >= self.last_messages_ns {
+                slot.flags.insert(ConnFlags::LAST_MESSAGE);
+            }
+            if self.core.now_ns >= self.grace_end_ns {
+                self.close(key, &CloseReason::Stopped);
+            }
         }
         self.finish_service(key);
         Ok(key)

@@ -801,6 +801,58 @@ fn message_after_a_descriptor_is_answered() {
     running.join().unwrap();
 }
 
+/// Handler that waits for a signal before it handles a message.
+struct Gated(Sender<()>, Receiver<()>);
+
+impl Handler for Gated {
+    type Codec = LengthPrefixCodec;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
+        if message == b"wait" {
+            self.0.send(()).unwrap();
+            self.1.recv_timeout(TIMEOUT).unwrap();
+        }
+        let _ = conn.send(message);
+    }
+}
+
+#[test]
+fn stop_ends_although_connections_are_handed_over_after_the_grace_period() {
+    let (sender, entered) = channel();
+    let (gates, ends): (Vec<_>, Vec<_>) = (0..2).map(|_| channel()).unzip();
+    let mut ends = ends.into_iter();
+    let make = |_| Gated(sender.clone(), ends.next().unwrap());
+    let config = Config::default().message_timeout(Duration::ZERO);
+    let net = round_robin(2).config(config).start(LengthPrefixCodec::new(100), make).unwrap();
+    let address = net.addresses()[0];
+    // The second connection belongs to the first thread, which accepts for both.
+    let mut peers = [(); 2].map(|()| {
+        let mut peer = TcpStream::connect(address).unwrap();
+        ask(&mut peer, b"anybody?");
+        peer
+    });
+    peers[1].write_all(&framed(b"wait")).unwrap();
+    entered.recv_timeout(TIMEOUT).unwrap();
+    // Accepted after the handler has returned. Their peers begin a message, and do not end it.
+    let silent = [(); 4].map(|()| {
+        let mut peer = TcpStream::connect(address).unwrap();
+        peer.write_all(&framed(b"rest")[..5]).unwrap();
+        peer
+    });
+    let grace = Duration::from_millis(20);
+    let stopping = std::thread::spawn(move || net.stop(grace).unwrap().0);
+    std::thread::sleep(10 * grace);
+    gates[0].send(()).unwrap();
+    let begun = Instant::now();
+    while !stopping.is_finished() {
+        assert!(begun.elapsed() < TIMEOUT / 2, "the threads have not stopped");
+        std::thread::sleep(grace);
+    }
+    assert_eq!(stopping.join().unwrap().accepted_count, 6);
+    drop((silent, peers));
+}
+
 /// Echo handler that takes one millisecond per message.
 struct Slow;
 
