@@ -222,7 +222,7 @@ pub struct Stopper<D> {
 impl<D> Stopper<D> {
     /// Requests the thread to stop after it has answered all messages that have arrived. It accepts nothing more, and
     /// waits up to `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`,
-    /// one second at most.
+    /// one second at most. A later request with a grace period that ends earlier replaces this one.
     pub fn stop(&self, grace: Duration) {
         self.inbox.request_stop(grace);
     }

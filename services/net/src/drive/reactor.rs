@@ -22,7 +22,7 @@ use handover_base::slab::Slab;
 use handover_base::{clock, unwind};
 use handover_notify::adaptive_fd;
 use handover_ring::mpsc;
-use handover_timer::Wheel;
+use handover_timer::{TimerId, Wheel};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -92,6 +92,8 @@ pub struct Reactor<H: Handler> {
     last_messages_ns: u64,
     /// Time in ns at which the grace period of a stop request ends.
     grace_end_ns: u64,
+    /// Timers of these two times.
+    stop_timers: [Option<TimerId>; 2],
     /// Time in ns at which the counters were published last.
     published_ns: u64,
 }
@@ -152,6 +154,7 @@ impl<H: Handler> Reactor<H> {
             is_accept_retry_scheduled: false,
             last_messages_ns: u64::MAX,
             grace_end_ns: u64::MAX,
+            stop_timers: [None; 2],
             published_ns: now_ns,
         };
         reactor.open_reserve_fd();
@@ -248,10 +251,11 @@ impl<H: Handler> Reactor<H> {
             self.execute_commands();
             self.serve_ready();
             self.handle_pending();
-            if !self.core.is_stopping
-                && let Some(grace_ns) = self.core.inbox.stop_grace_ns()
-            {
-                self.begin_stop(grace_ns);
+            if let Some(grace_ns) = self.core.inbox.stop_grace_ns() {
+                match self.core.is_stopping {
+                    false => self.begin_stop(grace_ns),
+                    true => self.shorten_stop(grace_ns),
+                }
             }
             let is_empty = self.core.is_stopping && self.core.slab.is_empty();
             if is_empty && is_last {
@@ -514,13 +518,29 @@ impl<H: Handler> Reactor<H> {
         self.start_stop_timers(grace_ns);
     }
 
-    /// Starts the timers that end a stop.
+    /// Applies a later stop request if its grace period ends before that of the earlier one.
+    fn shorten_stop(&mut self, grace_ns: u64) {
+        if self.core.now_ns.saturating_add(grace_ns.max(1)) < self.grace_end_ns {
+            self.start_stop_timers(grace_ns);
+        }
+    }
+
+    /// Starts the timers that end a stop, instead of those of an earlier request.
     fn start_stop_timers(&mut self, grace_ns: u64) {
-        let (read_ns, grace_ns) = ((grace_ns / 2).clamp(1, STOP_READ_NS_MAX), grace_ns.max(1));
-        self.last_messages_ns = self.core.now_ns.saturating_add(read_ns);
-        self.grace_end_ns = self.core.now_ns.saturating_add(grace_ns);
-        self.start_timer(read_ns, TimerPurpose::LastMessages);
-        self.start_timer(grace_ns, TimerPurpose::GraceEnd);
+        let core = &mut self.core;
+        let last_messages_ns = core.now_ns + (grace_ns / 2).clamp(1, STOP_READ_NS_MAX);
+        self.last_messages_ns = self.last_messages_ns.min(last_messages_ns);
+        self.grace_end_ns = core.now_ns.saturating_add(grace_ns.max(1));
+        let timers = [
+            (self.last_messages_ns, TimerPurpose::LastMessages),
+            (self.grace_end_ns, TimerPurpose::GraceEnd),
+        ];
+        for (timer, (at_ns, purpose)) in self.stop_timers.iter_mut().zip(timers) {
+            // A timer that has expired cannot be cancelled.
+            timer.take().map(|it| core.wheel.cancel(it));
+            // The wheel holds a few timers more than there can be connections.
+            *timer = core.wheel.start(at_ns, purpose).ok();
+        }
     }
 
     /// Limits each connection to one more message. A peer that sends without a pause would

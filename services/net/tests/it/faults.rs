@@ -853,6 +853,26 @@ fn stop_ends_although_connections_are_handed_over_after_the_grace_period() {
     drop((silent, peers));
 }
 
+#[test]
+fn later_stop_request_with_a_shorter_grace_period_takes_effect() {
+    let (mut peer, far) = UnixStream::pair().unwrap();
+    peer.write_all(&framed(b"rest")[..5]).unwrap(); // Waits for the rest.
+    let config = Config::default().message_timeout(Duration::ZERO);
+    let mut reactor = Reactor::new(config, LengthPrefixCodec::new(8), Slow).unwrap();
+    reactor.adopt(far).unwrap();
+    let stopper = reactor.stopper();
+    let running = std::thread::spawn(move || reactor.run().unwrap());
+    stopper.stop(60 * TIMEOUT);
+    std::thread::sleep(Duration::from_millis(30));
+    stopper.stop(Duration::ZERO);
+    let begun = Instant::now();
+    while !running.is_finished() {
+        assert!(begun.elapsed() < TIMEOUT / 2, "the thread has not stopped");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(running.join().unwrap().closed_count, 1);
+}
+
 /// Echo handler that takes one millisecond per message.
 struct Slow;
 
