@@ -873,6 +873,22 @@ fn later_stop_request_with_a_shorter_grace_period_takes_effect() {
     assert_eq!(running.join().unwrap().closed_count, 1);
 }
 
+#[test]
+fn replies_before_an_invalid_message_are_followed_by_an_orderly_end() {
+    let service = serve(Config::default().read_bytes(4096));
+    let (mut peer, handle) = service.connect();
+    handle.suspend().unwrap();
+    handle.trigger().unwrap();
+    assert_eq!(answer(&mut peer), b"triggered");
+    // More bytes than one read takes, so that some are unread when the connection is closed.
+    peer.write_all(&framed(b"before")).unwrap();
+    peer.write_all(&[0xFF; 20_000]).unwrap();
+    handle.resume().unwrap();
+    let mut received = Vec::new();
+    peer.read_to_end(&mut received).unwrap();
+    assert_eq!(received, framed(b"before"));
+}
+
 /// Echo handler that takes one millisecond per message.
 struct Slow;
 

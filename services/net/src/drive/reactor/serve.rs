@@ -56,6 +56,10 @@ impl<H: Handler> Reactor<H> {
             }
         }
         if let Err(why) = self.read(key) {
+            if matches!(why, CloseReason::InvalidMessage(_)) {
+                // Replies to earlier messages may be on their way.
+                self.end_and_drain(key);
+            }
             return self.close(key, &why);
         }
         self.finish_service(key);
