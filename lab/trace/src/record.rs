@@ -84,7 +84,7 @@ pub struct RecordOptions {
     pub exclude: Vec<String>,
     /// Maximum depth of recorded calls, up to 1023. Deeper calls are omitted.
     pub depth: u32,
-    /// Minimum duration of recorded calls. Shorter calls are omitted.
+    /// Minimum duration of recorded calls, up to a day. Shorter calls are omitted.
     pub min_duration: Duration,
     /// Maximum time that a thread with a full ring waits before its event is lost. For streams only. `None`: 50 ms for
     /// programs in C and C++, for which the waits are reported, and none for the probes of Rust programs.

@@ -120,6 +120,14 @@ const ANATOMIES: &[Refusal] = &[
     ("anatomy ring/mailbox --outliers 3", &["3"]),
 ];
 
+/// Traces.
+const TRACES: &[Refusal] = &[
+    ("trace record --min-duration 9223372036854775807 true", &["--min-duration", "0..=24h"]),
+    ("trace record --min-duration 99999999999999999999 true", &["--min-duration", "0..=24h"]),
+    ("trace record --min-duration 25h true", &["--min-duration", "25h", "0..=24h"]),
+    ("trace record --min-duration soon true", &["--min-duration", "soon", "0..=24h"]),
+];
+
 /// Files.
 const FILES: &[Refusal] = &[
     ("run clock --db folder", &["folder", "not a regular file", "--db"]),
@@ -268,6 +276,11 @@ fn invalid_sweep_range_is_refused() {
 #[test]
 fn benchmark_without_an_anatomy_is_refused_with_those_that_have_one() {
     check_all(ANATOMIES);
+}
+
+#[test]
+fn invalid_trace_argument_is_refused_with_its_range() {
+    check_all(TRACES);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::exit::{ChildExit, to_usage_error};
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use handover_base::units::TimeSpan;
 use handover_probe::Policy;
 use handover_probe::read::RecordingState;
 use handover_program::console;
@@ -32,9 +33,9 @@ pub struct TraceRecord {
     /// Maximum nesting depth of recorded calls
     #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..=1023))]
     pub depth: u32,
-    /// Minimum duration of recorded calls
-    #[arg(long, value_name = "NS", default_value_t = 0)]
-    pub min_duration: u64,
+    /// Minimum duration of recorded calls, up to 24h, such as 1us; a number without a unit is in ns
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_min_duration)]
+    pub min_duration: Duration,
     /// Policy for events that overflow the ring
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
@@ -68,6 +69,19 @@ pub struct TraceLibrary {
     pub folder: PathBuf,
 }
 
+/// Maximum of `--min-duration`. The recorder compares durations in ticks of the clock, as a `u64`.
+const MIN_DURATION_MAX: TimeSpan = TimeSpan(24 * 3_600_000_000_000);
+
+/// Parses a time of up to [`MIN_DURATION_MAX`]. A number without a unit is in ns.
+fn parse_min_duration(text: &str) -> Result<Duration, String> {
+    let span = text.parse().map(TimeSpan).or_else(|_| text.parse());
+    let span = span.map_err(|error| format!("{error}; the range is 0..={MIN_DURATION_MAX}"))?;
+    match span <= MIN_DURATION_MAX {
+        true => Ok(span.into()),
+        false => Err(format!("must lie in 0..={MIN_DURATION_MAX}")),
+    }
+}
+
 pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
     let policy = match args.policy {
         KeepPolicy::Stream => Policy::Stream,
@@ -80,7 +94,7 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         .include(args.include.clone())
         .exclude(args.exclude.clone())
         .depth(args.depth)
-        .min_duration(Duration::from_nanos(args.min_duration))
+        .min_duration(args.min_duration)
         .wait(args.wait.map(Duration::from_millis))
         .force(args.force);
     let signals = catch_signals().context("cannot install a signal handler")?;
