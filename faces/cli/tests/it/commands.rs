@@ -371,6 +371,13 @@ fn argument_values_are_used_and_recorded() {
 }
 
 #[test]
+fn queues_with_one_slot_are_measured() {
+    let home = Home::new();
+    home.ok("run ring/push-pop --set slots_count=1 --profile smoke --no-report");
+    assert!(benchmarks(&home.last()).contains(&"ring/push-pop"));
+}
+
+#[test]
 fn run_options_are_recorded_with_each_figure() {
     let home = Home::new();
     let run = |options: &str| {
