@@ -30,6 +30,8 @@ const STOP: Method = Method::new("stop");
 
 /// Maximum of `-x`, the size of a transfer. The original stores it in a C int.
 const XFER_BYTES_MAX: u64 = (1 << 31) - 1;
+/// Minimum of `-x` with `--halves`: shorter transfers are not halved.
+const HALVED_XFER_BYTES_MIN: u64 = 1 << 15;
 /// Maximum of `-D`, `-w` and `--interval`, in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;
 /// Maximum of `-c`, the number of transfers in flight.
@@ -153,6 +155,7 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
             "-x {xfer}: exceeds the size of the buffer, -X {buffer}"
         )));
     }
+    args.check_halves()?;
     args.check_free_memory()?;
     super::run(args, out)
 }
@@ -211,6 +214,21 @@ impl PointToPointProgram for Bandwidth {
 }
 
 impl Bandwidth {
+    /// Rejects `--halves` if it would have no effect.
+    fn check_halves(&self) -> anyhow::Result<()> {
+        let (xfer, transport) = (self.xfer_bytes, self.shared_options.transport());
+        let address = &self.shared_options.transport.address;
+        match self.halves {
+            true if !matches!(address, Address::Sm(_)) => Err(to_usage_error(format!(
+                "--halves: needs -n sm://; over {transport} the server cannot reach the client's memory"
+            ))),
+            true if xfer < HALVED_XFER_BYTES_MIN => Err(to_usage_error(format!(
+                "--halves: needs -x of at least {HALVED_XFER_BYTES_MIN}; transfers of {xfer} bytes are not halved"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Rejects buffers larger than the available memory. Every page of them is touched, and the
     /// machine would run out of memory.
     fn check_free_memory(&self) -> anyhow::Result<()> {

@@ -209,9 +209,12 @@ fn margo_p2p_bw_prints_its_table_and_transfers_correct_data() {
         ("-x 4097 -X 4096", "-x 4097: exceeds the size of the buffer, -X 4096"),
         ("-x 0", "1..=2147483647"),
         ("-x 1 -c 0", "1..=4096"),
+        ("-x 32767 --halves", "--halves: needs -x of at least 32768"),
     ] {
         home.run(&format!("margo-p2p-bw -n sm -D 1 {words}")).code(2).tells(&[says]);
     }
+    let said = home.run("margo-p2p-bw -n uds:// -D 1 -x 32768 --halves").code(2);
+    said.tells(&["--halves: needs -n sm://"]);
     home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 1000000000000")
         .code(1)
         .tells(&["-X 1000000000000: 2 buffers"]);
