@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use exchange::Exchange;
 use handover_base::clock;
 use handover_program::console;
-use handover_program::exit::{check_interrupt, to_usage_error};
+use handover_program::exit::{ChildExit, Interrupted, check_interrupt, to_usage_error};
 use handover_rpc::{
     Address, CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer, Transport,
 };
@@ -37,6 +37,9 @@ const BARRIER_POLL: Duration = Duration::from_millis(1);
 const SIGNIFICANT_DIGITS: u8 = 3;
 /// Duration of the warm-up, as a share of the measuring time.
 const WARMUP_SHARE: f64 = 0.1;
+/// Maximum time for which an interrupted rank waits for the others, so that rank 0 can print what
+/// has been measured.
+const STOP_WAIT: Duration = Duration::from_secs(2);
 /// Maximum number of ranks.
 const RANKS_MAX: u32 = 1024;
 /// Maximum of `-x`, the size of a call's payload.
@@ -160,6 +163,8 @@ struct RunningRank<'a> {
     /// Arrivals of all ranks; used in rank 0 only.
     arrivals: Arc<Mutex<Arrivals>>,
     interrupted: &'a AtomicBool,
+    /// Time at which this rank has noticed that it is interrupted.
+    interrupted_at: Option<Instant>,
 }
 
 /// Runs as a rank, or starts the ranks if no launcher has started this process.
@@ -172,13 +177,13 @@ pub fn run(args: &Scale, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     if let (Some(number), Some(count)) = (args.rank, args.ranks) {
-        return run_rank(
-            args,
-            (number, count),
-            Exchange::Starter { ranks_count: count },
-            &interrupted,
-            out,
-        );
+        let exchange = Exchange::Starter { ranks_count: count };
+        let ended = run_rank(args, (number, count), exchange, &interrupted, out);
+        return match ended {
+            // The process that has started the ranks reports the interrupt.
+            Err(error) if error.is::<Interrupted>() => Err(ChildExit(130).into()),
+            ended => ended,
+        };
     }
     match (Rank::from_environment(|name| std::env::var(name).ok())?, args.ranks) {
         (None, None) => Err(to_usage_error(
@@ -226,6 +231,7 @@ fn run_rank(
         targets: Vec::new(),
         arrivals,
         interrupted,
+        interrupted_at: None,
     };
     running.connect(&addresses)?;
     running.arrive_and_wait(Stage::Connected, None)?;
@@ -235,7 +241,8 @@ fn run_rank(
     if rank == 0 {
         running.print(out)?;
     }
-    running.arrive_and_wait(Stage::Leaving, None)
+    running.arrive_and_wait(Stage::Leaving, None)?;
+    Ok(check_interrupt(interrupted)?)
 }
 
 /// Registers the procedures of a rank. Those for arrivals are called in rank 0 only.
@@ -309,19 +316,18 @@ impl RunningRank<'_> {
         Ok(())
     }
 
-    /// Measures calls to the targets for `seconds`, one call at a time. Returns `None` without
-    /// targets.
+    /// Measures calls to the targets for `seconds` or until an interrupt, one call at a time. Returns
+    /// `None` without calls.
     fn measure(&mut self, seconds: f64) -> anyhow::Result<Option<RankResult>> {
-        if self.targets.is_empty() {
-            return Ok(None);
-        }
         let payload = vec![b'a'; usize::try_from(self.args.payload_bytes)?];
         let mut times = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
         let duration_ns = (seconds * 1e9) as u64;
         let began = clock::ticks();
         let mut took_ns = 0;
         for (rank, peer) in self.targets.iter().copied().cycle() {
-            check_interrupt(self.interrupted)?;
+            if check_interrupt(self.interrupted).is_err() {
+                break;
+            }
             let started = clock::ticks();
             let echoed = self.endpoint.call_bytes(peer, NOOP, &payload, <[u8]>::len);
             let bytes = echoed.map_err(name_rank_in_error(rank))?;
@@ -334,8 +340,8 @@ impl RunningRank<'_> {
             }
         }
         let times = times.iter_recorded();
-        let times = times.map(|it| (it.value_iterated_to(), it.count_at_value())).collect();
-        Ok(Some(RankResult { rank: self.rank, took_ns, times }))
+        let times: Vec<_> = times.map(|it| (it.value_iterated_to(), it.count_at_value())).collect();
+        Ok((!times.is_empty()).then_some(RankResult { rank: self.rank, took_ns, times }))
     }
 
     /// Reports the arrival of this rank, then serves calls until all ranks have arrived at `stage`.
@@ -354,7 +360,7 @@ impl RunningRank<'_> {
                 .call::<_, bool>(rank_0_peer, HAVE_ARRIVED, &stage)
                 .map_err(name_rank_in_error(0))?
             {
-                check_interrupt(self.interrupted)?;
+                self.check_interrupt_at(stage)?;
                 self.endpoint.progress(BARRIER_POLL);
             }
             return Ok(());
@@ -368,7 +374,7 @@ impl RunningRank<'_> {
             if missing == 0 {
                 return Ok(());
             }
-            check_interrupt(self.interrupted)?;
+            self.check_interrupt_at(stage)?;
             self.check_connections()?;
             if Instant::now() > until {
                 bail!(
@@ -378,6 +384,17 @@ impl RunningRank<'_> {
                 );
             }
             self.endpoint.progress(BARRIER_POLL);
+        }
+    }
+
+    /// Returns an error if this rank is interrupted while it waits at `stage`. Once it has measured, it
+    /// waits for the other ranks for up to [`STOP_WAIT`].
+    fn check_interrupt_at(&mut self, stage: Stage) -> anyhow::Result<()> {
+        let Err(interrupt) = check_interrupt(self.interrupted) else { return Ok(()) };
+        let since = self.interrupted_at.get_or_insert_with(Instant::now);
+        match stage > Stage::Connected && since.elapsed() < STOP_WAIT {
+            true => Ok(()),
+            false => Err(interrupt.into()),
         }
     }
 
@@ -398,6 +415,9 @@ impl RunningRank<'_> {
         let arrivals = lock(&self.arrivals);
         let mut results: Vec<&RankResult> = arrivals.results.iter().collect();
         results.sort_by_key(|result| result.rank);
+        if results.is_empty() {
+            return Ok(());
+        }
         let mut all = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
         let mut rows = Vec::new();
         for result in &results {

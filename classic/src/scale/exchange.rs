@@ -7,15 +7,19 @@ use crate::ranks::Rank;
 #[cfg(feature = "mpi")]
 use crate::ranks::{receive_text, send_text};
 use anyhow::{Context as _, bail};
-use handover_program::exit::{Interrupted, check_interrupt, to_usage_error};
+use handover_program::exit::{
+    Interrupted, InterruptedBeforeResults, check_interrupt, to_usage_error,
+};
 use handover_program::signal_on_parent_exit;
 use handover_rpc::Address;
 #[cfg(feature = "mpi")]
 use handover_suite::mpi::Mpi;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, Read as _, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -138,6 +142,8 @@ impl RankProcess {
         let mut command = crate::own_program_command(Scale::NAME)?;
         command.args(crate::own_arguments(Scale::NAME)).args(["--rank", &number.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A signal of the terminal reaches only the starting process, which interrupts each rank once.
+        command.process_group(0);
         signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command
             .spawn()
@@ -147,6 +153,14 @@ impl RankProcess {
                 Ok(RankProcess { child, to_rank, from_rank, unreturned: Vec::new() })
             }
             _ => bail!("rank {number} was started without pipes"),
+        }
+    }
+
+    /// Sends SIGINT to the process, unless it has ended.
+    fn interrupt(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            // Fails if the process has ended, which is no error.
+            let _ = kill_process(pid, Signal::INT);
         }
     }
 
@@ -163,9 +177,11 @@ impl RankProcess {
                 return Ok(Some(String::from_utf8(line)?));
             }
             check()?;
-            if poll(&mut [PollFd::new(&self.from_rank, PollFlags::IN)], Some(&wait)) == Ok(0) {
-                continue;
-            }
+            // A signal ends the wait early, without output to read.
+            match poll(&mut [PollFd::new(&self.from_rank, PollFlags::IN)], Some(&wait)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                polled => polled?,
+            };
             let mut read = [0; 4096];
             match self.from_rank.read(&mut read) {
                 Ok(0) => return Ok(None),
@@ -187,12 +203,28 @@ pub fn start_ranks(
     let mut zero = RankProcess::start(0)?;
     let mut others: Vec<RankProcess> =
         (1..count).map(RankProcess::start).collect::<anyhow::Result<_>>()?;
-    let check = || Ok(check_interrupt(interrupted)?);
-    while let Some(line) =
-        zero.read_line(|| check().and_then(|()| check_other_ranks(&mut others)))?
-    {
+    let check = || check_interrupt(interrupted).map_err(|_| InterruptedBeforeResults.into());
+    let (mut stop_deadline, mut has_printed) = (None, false);
+    loop {
+        let read = zero.read_line(|| match stop_deadline {
+            None => check().and_then(|()| check_other_ranks(&mut others)),
+            Some(deadline) if Instant::now() > deadline => check(),
+            Some(_) => Ok(()),
+        });
+        let line = match read {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) if error.is::<InterruptedBeforeResults>() && stop_deadline.is_none() => {
+                // The ranks stop, and rank 0 prints what has been measured.
+                stop_deadline = Some(Instant::now() + EXIT_TIMEOUT);
+                std::iter::once(&zero).chain(&others).for_each(RankProcess::interrupt);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if !line.starts_with(TEXT_MARK) {
             out.write_all(line.as_bytes())?;
+            has_printed = true;
             continue;
         }
         let mut all = line[TEXT_MARK.len_utf8()..].to_string();
@@ -215,11 +247,12 @@ pub fn start_ranks(
         .filter(|(_, status)| !status.success())
         .map(|(number, status)| format!("rank {number}: {status}"))
         .collect();
+    let is_interrupted =
+        stop_deadline.is_some() || statuses.iter().any(|it| it.code() == Some(130));
     match failed.is_empty() {
+        _ if is_interrupted && has_printed => Err(Interrupted.into()),
+        _ if is_interrupted => Err(InterruptedBeforeResults.into()),
         true => Ok(()),
-        false if statuses.iter().any(|status| status.code() == Some(130)) => {
-            Err(Interrupted.into())
-        }
         false => bail!("{} of {count} ranks failed: {}", failed.len(), failed.join("; ")),
     }
 }

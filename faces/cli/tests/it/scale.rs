@@ -1,9 +1,10 @@
 //! `rpc-scale`: calls among many ranks, started by the program itself or by MPI launchers.
 
-use crate::common::{Home, Said, pid, said, wait_until};
+use crate::common::{Home, Running, Said, pid, said, wait_until};
 use crate::margo::{launched, mpiexecs};
 use rustix::process::{Signal, kill_process};
 use std::fs;
+use std::time::Duration;
 
 const HEADER: &str =
     "# <pattern> <ranks> <callers> <size> <transport> <calls> <calls/s> <p50> <p99> <max> <jain>";
@@ -111,6 +112,48 @@ fn killed_rank_ends_the_run_with_an_error() {
             wait_until("nobody is left", || home.processes().is_empty());
         }
     }
+}
+
+/// Starts a run with 3 ranks, and waits until they are busy.
+fn start_busy<'a>(home: &'a Home, pattern: &str, seconds: u32) -> Running<'a> {
+    let line = format!("rpc-scale -n sm:// --pattern {pattern} --ranks 3 --seconds {seconds}");
+    let mut running = home.start(home.handover(line.split_whitespace()));
+    let cpu_ticks = |id: u32| -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |it| it.1).split_whitespace();
+        fields.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum()
+    };
+    wait_until("busy ranks", || {
+        let processes = home.processes();
+        running.has_ended() || processes.iter().filter(|id| cpu_ticks(**id) >= 20).count() >= 3
+    });
+    running
+}
+
+#[test]
+fn interrupt_of_the_starter_during_the_warm_up_stops_its_ranks() {
+    for (pattern, signal) in [("incast", Signal::TERM), ("all-to-all", Signal::INT)] {
+        let home = Home::new();
+        // The warm-up takes a minute.
+        let running = start_busy(&home, pattern, 600);
+        running.signal(signal);
+        let said = running.finish().code(130).tells(&["interrupted; no measurement was completed"]);
+        assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+        assert!(home.processes().is_empty(), "a rank is left");
+    }
+}
+
+#[test]
+fn interrupt_of_the_starter_prints_the_calls_measured_so_far() {
+    let home = Home::new();
+    let running = start_busy(&home, "all-to-all", 20);
+    // The warm-up takes 2 s.
+    std::thread::sleep(Duration::from_secs(6));
+    // As a terminal does.
+    running.signal_all(Signal::INT);
+    let said = running.finish().code(130).tells(&["interrupted"]);
+    check(&said, "all-to-all", 3, 0, "sm");
+    assert!(said.err.lines().count() == 1, "{said}");
 }
 
 #[test]
