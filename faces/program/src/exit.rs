@@ -33,6 +33,11 @@ pub fn check_interrupt(flag: &AtomicBool) -> Result<(), Interrupted> {
     if flag.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
 }
 
+/// Error of a measurement that was interrupted, and whose results are not stored.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; the completed measurements are shown, but not stored")]
+pub struct InterruptedUnstored;
+
 /// Error of a measurement that was interrupted before its first result.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; no measurement was completed")]
@@ -55,7 +60,10 @@ pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error
     if let Some(ChildExit(code)) = error.downcast_ref() {
         return (ExitCode::from(*code), None);
     }
-    if error.is::<Interrupted>() || error.is::<InterruptedBeforeResults>() {
+    if error.is::<Interrupted>()
+        || error.is::<InterruptedUnstored>()
+        || error.is::<InterruptedBeforeResults>()
+    {
         return (ExitCode::from(130), Some(error));
     }
     let code = if error.is::<UsageError>() { 2 } else { 1 };

@@ -3,7 +3,10 @@
 use crate::app::{StoreOption, TableOptions};
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::stored;
-use crate::exit::{self, Interrupted, check_interrupt, to_usage_error};
+use crate::exit::{
+    self, Interrupted, InterruptedBeforeResults, InterruptedUnstored, check_interrupt,
+    to_usage_error,
+};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
@@ -171,7 +174,7 @@ struct MeasuredSides {
     sides: [NamedSide; 2],
     /// Error of the store, if some runs could not be stored.
     kept: Result<(), StoreError>,
-    /// [`Interrupted`], if the last processes were not run.
+    /// Error that ended the measurement before its last process.
     ended: anyhow::Result<()>,
 }
 
@@ -287,7 +290,8 @@ fn load_side(
 }
 
 /// Measures two builds alternately. Every second pair starts with the new build. Returns the
-/// results even if they could not be stored, or if an interrupt leaves each side at least one run.
+/// results even if they could not be stored, or if an error or an interrupt leaves each side at least
+/// one run.
 fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Result<MeasuredSides> {
     if let Some(name) = &args.name {
         handover_store::check_tag(&format!("{name}/old")).map_err(to_usage_error)?;
@@ -318,9 +322,16 @@ fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Resu
             let build = &of_side[pair as usize % of_side.len()];
             let document = match run_build(args, build, folder.path(), &interrupted) {
                 Ok(document) => document,
-                Err(error) if error.is::<Interrupted>() && !sides.iter().any(Vec::is_empty) => {
-                    ended = Err(error);
+                Err(error) if !sides.iter().any(Vec::is_empty) => {
+                    ended = Err(describe_early_end(error, args.name.is_some()));
                     break 'pairs;
+                }
+                // There is nothing to compare. With a name, a first run may be stored.
+                Err(error)
+                    if error.is::<Interrupted>()
+                        && (args.name.is_none() || sides.iter().all(Vec::is_empty)) =>
+                {
+                    return Err(InterruptedBeforeResults.into());
                 }
                 Err(error) => return Err(error),
             };
@@ -333,6 +344,16 @@ fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Resu
     }
     let [a, b] = sides;
     Ok(MeasuredSides { sides: [(old.to_string(), a), (new.to_string(), b)], kept, ended })
+}
+
+/// Adds to an error that ended the measurement early what has become of the completed runs.
+fn describe_early_end(error: anyhow::Error, are_stored: bool) -> anyhow::Error {
+    match are_stored {
+        true if error.is::<Interrupted>() => error,
+        true => error.context("the completed runs are compared above and stored"),
+        false if error.is::<Interrupted>() => InterruptedUnstored.into(),
+        false => error.context("the completed runs are compared above, but not stored"),
+    }
 }
 
 /// Returns the paths of the builds that a word of `--ab` selects. They are a file, or the files

@@ -398,6 +398,46 @@ fn builds_of_a_side_alternate_and_single_builds_cause_a_caveat() {
     home.run("compare --ab old/* new/* lock/free --pairs 1").code(2).tells(&["--pairs 2"]);
 }
 
+/// Writes a build that measures the first time, and then runs `script`.
+fn write_build(home: &Home, name: &str, script: &str) {
+    let build = format!(
+        "#!/bin/sh\nif mkdir {name}-ran 2>/dev/null; then exec '{}' \"$@\"; fi\n{script}\n",
+        binary().display()
+    );
+    write_script(&home.cwd().join(name), build);
+}
+
+#[test]
+fn completed_pairs_are_compared_if_a_later_build_fails_or_is_interrupted() {
+    let words = "clock/now --pairs 2 --time 100ms";
+    for (script, code, says) in [
+        ("echo 'handover: lost' >&2; exit 3", 1, "compared above, but not stored"),
+        (
+            "echo > waiting; exec sleep 600",
+            130,
+            "interrupted; the completed measurements are shown",
+        ),
+    ] {
+        let home = Home::new();
+        write_build(&home, "old", "exit 3");
+        write_build(&home, "new", script);
+        let mut running = home
+            .start(home.handover(format!("compare --ab ./old ./new {words}").split_whitespace()));
+        if code == 130 {
+            let waiting = home.cwd().join("waiting");
+            wait_until("the second pair", || waiting.exists() || running.has_ended());
+            running.signal(Signal::INT);
+        }
+        let said = running.finish().code(code).tells(&[says]);
+        assert!(said.out.contains("clock/now"), "{said}");
+    }
+    let home = Home::new();
+    write_build(&home, "old", "exit 3");
+    let line = format!("compare --ab ./old ./old {words} --name kept");
+    home.run(&line).code(1).tells(&["failed with"]);
+    assert_eq!(home.runs().len(), 1, "the first run is stored");
+}
+
 /// With `HANDOVER_LONG=1`: ten processes of one build, measured in turn and then dealt out to two
 /// sides in every way. The comparison ranks the actual deal among all deals, so however the machine
 /// disturbs the processes, no more deals than promised can be called a regression.
