@@ -44,7 +44,8 @@ const WARM_UP_DIVISOR: u32 = 10;
 
 /// Runs the benchmark with the probe sites alternately off and on. Breaks the time of a hand-off
 /// down into stages. Returns the records of the rounds with the sites off; the record of
-/// `options.contender` has the anatomy.
+/// `options.contender` has the anatomy. The second value is the error of copying the traces of the
+/// outliers, which the anatomy then lacks.
 ///
 /// `lab` must have selected this benchmark from `all`.
 ///
@@ -55,7 +56,7 @@ pub fn measure(
     all: &[&'static [Bench]],
     options: &MeasurementOptions,
     interrupted: &AtomicBool,
-) -> Result<Vec<Record>, AnatomyError> {
+) -> Result<(Vec<Record>, Result<(), AnatomyError>), AnatomyError> {
     let folder = scratch::create_scratch_folder()?;
     let site_ns = cost::measure_event_costs_ns(folder.path())?;
     let benchmark = options.benchmark;
@@ -85,14 +86,14 @@ pub fn measure(
             break;
         }
     }
-    let anatomy = analysis.into_anatomy(site_ns, &mut session)?;
+    let (anatomy, copied) = analysis.into_anatomy(site_ns, &mut session)?;
     let mut records = session.records();
     let is_measured =
         |record: &Record| record.contender == options.contender && record.spec == benchmark.spec;
     let index = records.iter().position(is_measured);
     let index = index.ok_or(AnatomyError::NoFigure { spec: benchmark.spec })?;
     records[index].anatomy = Some(Box::new(anatomy));
-    Ok(records)
+    Ok((records, copied))
 }
 
 /// Hand-offs, unmatched events and outliers of the recorded rounds so far.
@@ -168,12 +169,12 @@ impl Analysis<'_> {
     }
 
     /// Computes the anatomy from the collected hand-offs. Subtracts the cost of the probes if
-    /// `net` is set in the options.
+    /// `net` is set in the options. The second value is the error of copying the traces of the outliers.
     fn into_anatomy(
         self,
         site_ns: [f64; 3],
         session: &mut TracedSession<'_>,
-    ) -> Result<Anatomy, AnatomyError> {
+    ) -> Result<(Anatomy, Result<(), AnatomyError>), AnatomyError> {
         let (options, handoffs_count) = (self.options, self.sample.count);
         let benchmark = options.benchmark;
         let net_ns = if options.net { site_ns[benchmark.values_count] } else { 0.0 };
@@ -189,11 +190,15 @@ impl Analysis<'_> {
         });
         let outliers = match &options.outliers {
             Some(to) => {
-                self.outliers.into_anatomy_outliers(to, benchmark, &statistics.stages, net_ns)?
+                self.outliers.into_anatomy_outliers(to, benchmark, &statistics.stages, net_ns)
             }
-            None => Vec::new(),
+            None => Ok(Vec::new()),
         };
-        Ok(Anatomy {
+        let (outliers, copied) = match outliers {
+            Ok(outliers) => (outliers, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        let anatomy = Anatomy {
             line: statistics::format_stage_sum(&statistics.stages, floor.as_ref()),
             stages: statistics.stages,
             total: statistics.total,
@@ -210,7 +215,8 @@ impl Analysis<'_> {
                 .and_then(|(part, handoffs)| Some(session.figure_ns(part)? / handoffs)),
             on_ns: median(self.on_ns),
             outliers,
-        })
+        };
+        Ok((anatomy, copied))
     }
 }
 

@@ -13,7 +13,7 @@ use handover_program::{console, files};
 use handover_record::{Document, Record};
 use handover_store::Store;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -71,6 +71,9 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = Lab::new(handover_suite::SUITES, std::slice::from_ref(&args.id), plan);
     let lab = lab.map_err(exit::plan_error)?;
     let svg = args.svg.as_deref().map(|path| run::check_writable(path, "--svg")).transpose()?;
+    if let Some(folder) = &args.outliers {
+        check_outliers_folder(folder)?;
+    }
     let mut store =
         Store::open(stored::writable_store_path(&args.db)?).map_err(exit::store_error)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
@@ -87,8 +90,8 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         net: args.net,
         outliers: args.outliers.clone(),
     };
-    let records = handover_anatomy::measure(&lab, handover_suite::SUITES, &options, &interrupted);
-    let records = records.map_err(|refused| match refused {
+    let measured = handover_anatomy::measure(&lab, handover_suite::SUITES, &options, &interrupted);
+    let (records, copied) = measured.map_err(|refused| match refused {
         AnatomyError::Fault(Fault::Interrupted) => Interrupted.into(),
         other => anyhow::Error::new(other),
     })?;
@@ -96,11 +99,12 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     run.complete = !interrupted.load(Ordering::Relaxed);
     store.insert_or_replace_records(&run.id, &records)?;
     store.finish_run(&run)?;
+    let mut drawn = Ok(());
     if let (Some(path), Some(taken)) = (svg, find_record_with_anatomy(&records))
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_WIDTH_PX)
     {
-        files::write_file(path, chart.to_standalone_svg().as_bytes())
-            .with_context(|| format!("cannot write the chart {path}", path = path.display()))?;
+        drawn = files::write_file(path, chart.to_standalone_svg().as_bytes())
+            .with_context(|| format!("cannot write the chart {path}", path = path.display()));
     }
     let document = Document::new(run, records);
     if args.json {
@@ -114,10 +118,23 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         out.write_all(text.as_bytes())?;
         writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
     }
+    copied.context("cannot keep the traces of the slowest hand-offs")?;
+    drawn?;
     if !document.run.complete {
         return Err(Interrupted.into());
     }
     Ok(())
+}
+
+/// Creates the folder of `--outliers`, and checks that files can be created in it.
+fn check_outliers_folder(folder: &Path) -> anyhow::Result<()> {
+    let created = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+    created.map(drop).map_err(|error| {
+        to_usage_error(format!(
+            "--outliers={}: cannot create files in the folder: {error}",
+            folder.display()
+        ))
+    })
 }
 
 /// Returns the requested measuring time, or by default that of the profile.

@@ -1,7 +1,7 @@
 //! `handover anatomy`: stages that add up, their storage and display, and the traces of the
 //! slowest.
 
-use crate::common::{Home, document};
+use crate::common::{Home, document, wait_until};
 use handover_probe::read::Trace;
 use handover_record::{Anatomy, Document};
 use std::fs;
@@ -105,6 +105,24 @@ fn wake_up_is_a_stage_and_slowest_hand_offs_are_kept() {
     }
     let kept = fs::read_dir(home.cwd().join("slow")).expect("a folder").count();
     assert!((1..=10).contains(&kept), "{kept} files");
+}
+
+#[test]
+fn result_is_stored_and_printed_even_if_its_files_cannot_be_written() {
+    let home = Home::new();
+    let line = "anatomy ring/mailbox --seconds 3 --outliers=slow --svg chart/stages.svg";
+    let (slow, chart) = (home.cwd().join("slow"), home.cwd().join("chart"));
+    fs::create_dir(&chart).expect("a folder");
+    let running = home.start(home.handover(line.split(' ')));
+    // The folder is created before the measurement.
+    wait_until("the folder of the outliers", || slow.exists());
+    wait_until("the empty folder", || fs::remove_dir(&slow).is_ok());
+    fs::write(&slow, "a file").expect("a file");
+    wait_until("the empty folder", || fs::remove_dir(&chart).is_ok());
+    let said = running.finish().code(1).tells(&["slow"]);
+    assert!(said.out.contains("in all"), "{said}");
+    let last = home.last();
+    assert!(last.run.complete && taken(&last).outliers.is_empty(), "{said}");
 }
 
 #[test]

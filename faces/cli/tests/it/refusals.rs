@@ -118,6 +118,8 @@ const ANATOMIES: &[Refusal] = &[
     ("anatomy ring/mailbox --processes", &["--processes", "ring/mailbox"]),
     ("anatomy ring/mailbox --svg /no/such/folder/x.svg", &["--svg", "/no/such/folder"]),
     ("anatomy ring/mailbox --outliers 3", &["3"]),
+    ("anatomy ring/mailbox --outliers=text.txt", &["--outliers=text.txt", "File exists"]),
+    ("anatomy ring/mailbox --outliers=/proc/x", &["--outliers=/proc/x", "cannot create"]),
 ];
 
 /// Traces.
