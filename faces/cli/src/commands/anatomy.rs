@@ -2,13 +2,11 @@
 
 use crate::app::{NameOption, PlanOptions, StoreOption, parse_seconds};
 use crate::commands::{run, stored};
-use crate::exit::{self, Interrupted, to_usage_error};
+use crate::exit::{self, Interrupted, InterruptedBeforeResults, to_usage_error};
 use anyhow::Context;
 use clap::Args;
-use handover_anatomy::{
-    AnatomyError, INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, MeasurementOptions,
-};
-use handover_harness::{Fault, Lab, Plan, PlanError, Profile};
+use handover_anatomy::{INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, MeasurementOptions};
+use handover_harness::{Lab, Plan, PlanError, Profile};
 use handover_program::{console, files};
 use handover_record::{Document, Record};
 use handover_store::Store;
@@ -79,10 +77,6 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
 
     let mut run = run::new_run(&lab, "anatomy".to_string())?;
-    store.begin_run(&run)?;
-    if let Some(name) = &args.name.name {
-        store.add_tag(&run.id, name)?;
-    }
     let options = MeasurementOptions {
         benchmark,
         contender: contender.to_string(),
@@ -91,13 +85,19 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         outliers: args.outliers.clone(),
     };
     let measured = handover_anatomy::measure(&lab, handover_suite::SUITES, &options, &interrupted);
-    let (records, copied) = measured.map_err(|refused| match refused {
-        AnatomyError::Fault(Fault::Interrupted) => Interrupted.into(),
-        other => anyhow::Error::new(other),
-    })?;
     // Relaxed: the flag publishes no other data.
-    run.complete = !interrupted.load(Ordering::Relaxed);
-    store.insert_or_replace_records(&run.id, &records)?;
+    let is_interrupted = interrupted.load(Ordering::Relaxed);
+    let (records, copied) = measured.map_err(|error| match is_interrupted {
+        true => InterruptedBeforeResults.into(),
+        false => anyhow::Error::new(error),
+    })?;
+    run.complete = !is_interrupted;
+    // Stored only now: a run without figures is of no use.
+    store.begin_run(&run)?;
+    if let Some(name) = &args.name.name {
+        store.add_tag(&run.id, name)?;
+    }
+    store.insert_records(&run.id, &records)?;
     store.finish_run(&run)?;
     let mut drawn = Ok(());
     if let (Some(path), Some(taken)) = (svg, find_record_with_anatomy(&records))

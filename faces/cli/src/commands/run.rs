@@ -177,7 +177,7 @@ pub(crate) struct ProgressDisplay<'a> {
 }
 
 /// Measures the benchmarks of `lab`, and stores results as they become available. `name` becomes the run's name at its
-/// start.
+/// start. Returns an error and deletes the run if it was interrupted before its first figure.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
@@ -217,6 +217,14 @@ pub(crate) fn measure(
         watcher.try_store(|store| store.insert_or_replace_records(&run.id, &outcome.records));
     }
 
+    // Relaxed: the flag publishes no other data.
+    let is_interrupted = outcome.interrupted || interrupted.load(Ordering::Relaxed);
+    if is_interrupted && outcome.records.is_empty() {
+        watcher.try_store(|store| store.delete_run(&run.id).map(drop));
+        let error = anyhow::Error::new(InterruptedBeforeResults).context("nothing is stored");
+        return Err(watcher.store_error.map_or(error, anyhow::Error::new));
+    }
+
     run.complete = !outcome.interrupted && watcher.store_error.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     watcher.try_store(|store| store.finish_run(&run));
@@ -224,8 +232,7 @@ pub(crate) fn measure(
         document: Document::new(run, outcome.records),
         store: watcher.store_error.is_none().then(|| watcher.store.path().to_path_buf()),
         store_error: watcher.store_error,
-        // Relaxed: the flag publishes no other data.
-        is_interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
+        is_interrupted,
         faults_count: outcome.faults.len(),
     })
 }
@@ -243,9 +250,6 @@ impl MeasuredRun {
             && !exit::is_output_closed(&error)
         {
             return Err(error);
-        }
-        if self.is_interrupted && self.document.records.is_empty() {
-            return Err(InterruptedBeforeResults.into());
         }
         if self.is_interrupted {
             return Err(Interrupted.into());
