@@ -352,14 +352,19 @@ pub(crate) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Returns the parser of the command line. Options accept negative numbers, so that the error names the valid range.
+/// Makes the options of a command and of its subcommands accept negative numbers, so that the error
+/// names the valid range.
+fn accept_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(accept_negative_numbers)
+}
+
+/// Returns the parser of the command line.
 fn parser() -> clap::Command {
-    App::command().mut_subcommands(|command| {
-        command.mut_args(|arg| match arg.get_action().takes_values() {
-            true => arg.allow_negative_numbers(true),
-            false => arg,
-        })
-    })
+    App::command().mut_subcommands(accept_negative_numbers)
 }
 
 fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {

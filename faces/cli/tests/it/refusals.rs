@@ -128,6 +128,14 @@ const TRACES: &[Refusal] = &[
     ("trace record --min-duration 99999999999999999999 true", &["--min-duration", "0..=24h"]),
     ("trace record --min-duration 25h true", &["--min-duration", "25h", "0..=24h"]),
     ("trace record --min-duration soon true", &["--min-duration", "soon", "0..=24h"]),
+    ("trace record --min-duration -1 true", &["--min-duration", "-1", "0..=24h"]),
+    ("trace record --depth -1 true", &["--depth", "-1", "1..=1023"]),
+    ("trace record --wait -1 true", &["--wait", "-1", "0..=3600000"]),
+    ("trace record --ring -1 true", &["--ring", "-1", "8KiB..=4GiB"]),
+    ("trace record --ring 8191 true", &["--ring", "8191", "8KiB..=4GiB"]),
+    ("trace record --ring large true", &["--ring", "large", "8KiB..=4GiB"]),
+    ("trace show --top -1 a.trace", &["--top", "-1 is not in 1.."]),
+    ("trace show --depth -1 a.trace", &["--depth", "-1", "0..="]),
 ];
 
 /// Files.

@@ -45,7 +45,7 @@ const WORK: &str = "
 fn program_output_and_exit_code_are_passed_through() {
     let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
     let output = Command::new(binary())
-        .args(["trace", "record", "--wait", "1000", "-o", "a.trace", "--"])
+        .args(["trace", "record", "--wait", "1000", "--ring", "4MiB", "-o", "a.trace", "--"])
         .arg(&path)
         .arg("100")
         .current_dir(folder.path())

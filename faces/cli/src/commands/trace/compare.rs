@@ -31,8 +31,8 @@ pub struct TraceCompare {
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub only: Option<String>,
     /// Maximum number of functions to show
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    pub top: Option<u64>,
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: Option<u32>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

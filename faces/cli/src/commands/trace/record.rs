@@ -3,7 +3,7 @@
 use crate::exit::{ChildExit, to_usage_error};
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use handover_base::units::TimeSpan;
+use handover_base::units::{ByteSize, TimeSpan};
 use handover_probe::Policy;
 use handover_probe::read::RecordingState;
 use handover_program::console;
@@ -12,6 +12,7 @@ use handover_trace::record::{self, RecordError, RecordOptions, RecordResult, Wri
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,14 +40,14 @@ pub struct TraceRecord {
     /// Policy for events that overflow the ring
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
-    /// Bytes of each thread's ring, allocated in /dev/shm at the thread's first event [default: 4 MiB; with
-    /// `last`, 1 MiB]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
-    pub ring: Option<u64>,
+    /// Size of each thread's ring, 8KiB to 4GiB, allocated in /dev/shm at the thread's first event [default: 4MiB;
+    /// with `last`, 1MiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_ring_size)]
+    pub ring: Option<ByteSize>,
     /// Maximum time for which a thread waits for space in its full ring, before events are lost [default: 50; for
     /// probes of Rust programs, 0]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=3_600_000))]
-    pub wait: Option<u64>,
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(..=3_600_000))]
+    pub wait: Option<u32>,
     /// Run the program even if it contains nothing to trace, because it may start programs that do
     #[arg(long)]
     pub force: bool,
@@ -67,6 +68,18 @@ pub struct TraceLibrary {
     /// Folder for the library and the header; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+}
+
+/// Range of `--ring`.
+const RING_RANGE: RangeInclusive<ByteSize> = ByteSize(8 << 10)..=ByteSize(4 << 30);
+
+/// Parses a size in [`RING_RANGE`]. A number without a unit is in bytes.
+fn parse_ring_size(text: &str) -> Result<ByteSize, String> {
+    let range = format!("{}..={}", RING_RANGE.start(), RING_RANGE.end());
+    match text.parse().map_err(|error| format!("{error}; the range is {range}"))? {
+        size if RING_RANGE.contains(&size) => Ok(size),
+        _ => Err(format!("must lie in {range}")),
+    }
 }
 
 /// Maximum of `--min-duration`. The recorder compares durations in ticks of the clock, as a `u64`.
@@ -90,12 +103,12 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
     let options = RecordOptions::new(&args.output).policy(policy);
     let ring_bytes = if policy == Policy::Last { 1 << 20 } else { options.ring_bytes };
     let options = options
-        .ring_bytes(args.ring.unwrap_or(ring_bytes))
+        .ring_bytes(args.ring.map_or(ring_bytes, |ring| ring.0))
         .include(args.include.clone())
         .exclude(args.exclude.clone())
         .depth(args.depth)
         .min_duration(args.min_duration)
-        .wait(args.wait.map(Duration::from_millis))
+        .wait(args.wait.map(|ms| Duration::from_millis(ms.into())))
         .force(args.force);
     let signals = catch_signals().context("cannot install a signal handler")?;
     let recorded = record::record(&options, &args.command, &signals).map_err(record_error)?;

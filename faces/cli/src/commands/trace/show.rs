@@ -20,8 +20,8 @@ pub struct TraceShow {
     pub tree: bool,
     /// Maximum depth of the tree
     #[arg(long, value_name = "LEVELS", default_value_t = 16)]
-    #[arg(value_parser = clap::value_parser!(u64).range(0..=TREE_LEVELS_MAX as u64))]
-    pub depth: u64,
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=TREE_LEVELS_MAX as i64))]
+    pub depth: u32,
     /// Show a tree for each thread instead of each process
     #[arg(long, requires = "tree")]
     pub threads: bool,
@@ -29,8 +29,8 @@ pub struct TraceShow {
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub sort: SortOrder,
     /// Maximum number of functions to show
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    pub top: Option<u64>,
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: Option<u32>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -29,8 +29,8 @@ pub struct TraceOn {
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
     /// Maximum time for which a thread waits for space in its full ring
-    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
-    pub wait: u64,
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=3_600_000))]
+    pub wait: u32,
 }
 
 /// Policies for events that overflow the ring of a recording.
@@ -78,7 +78,7 @@ pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
         KeepPolicy::Stream => Config::stream(&path),
         KeepPolicy::Last => Config::last(&path),
     };
-    let config = config.wait_max(Duration::from_millis(args.wait));
+    let config = config.wait_max(Duration::from_millis(args.wait.into()));
     let count = process.enable(&args.pattern, &config).map_err(other_process_error)?;
     let pid = args.pid;
     writeln!(
