@@ -1,11 +1,13 @@
 //! Latency statistics.
 
+use super::schedule::Schedule;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Histogram with buckets of a fixed width.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +139,20 @@ impl LatencyHistograms {
         }
     }
 
+    /// Adds lower bounds of the latencies of unsent messages to `corrected`: the time from when each
+    /// was due until now. The messages that fall into one bucket of the histogram are added together.
+    pub(crate) fn record_unsent(&mut self, schedule: &Schedule, unsent: Range<u64>, now_ns: u64) {
+        let mut index = unsent.start;
+        while index < unsent.end {
+            let latency_ns_min = now_ns.saturating_sub(schedule.due_ns(index));
+            let bucket_ns = self.corrected.lowest_equivalent(latency_ns_min);
+            let due_count = schedule.due_count(now_ns.saturating_sub(bucket_ns));
+            let bucket_end = due_count.clamp(index + 1, unsent.end);
+            self.corrected.saturating_record_n(latency_ns_min, bucket_end - index);
+            index = bucket_end;
+        }
+    }
+
     /// Adds the latencies of another thread or process.
     pub fn add(&mut self, other: &Self) {
         for (own, its) in [
@@ -231,6 +247,29 @@ mod tests {
         let linear = one.linear.as_ref().unwrap();
         assert_eq!((linear.counts[1], linear.counts[4429], linear.counts.len()), (2, 3, 4430));
         assert!((one.mean_ns() - 26_583_000.0).abs() < 1.0, "{}", one.mean_ns());
+    }
+
+    #[test]
+    fn unsent_messages_are_recorded_like_one_by_one() {
+        for (step_ns, now_ns) in [(1.0, 100_000), (7.3, 1_000_000), (1e9 / 3.0, 60_000_000_000)] {
+            let schedule = Schedule::new(1000, step_ns).with_end_ns(now_ns / 2);
+            let unsent = 5..schedule.due_count(now_ns);
+            let mut expected = LatencyHistograms::new(None);
+            for index in unsent.clone() {
+                expected.corrected.saturating_record(now_ns - schedule.due_ns(index));
+            }
+            let mut latencies = LatencyHistograms::new(None);
+            latencies.record_unsent(&schedule, unsent, now_ns);
+            assert_eq!(latencies, expected, "{step_ns}");
+        }
+    }
+
+    #[test]
+    fn billions_of_unsent_messages_are_recorded_at_once() {
+        let (schedule, now_ns) = (Schedule::new(0, 1.0), 600_000_000_000);
+        let mut latencies = LatencyHistograms::new(None);
+        latencies.record_unsent(&schedule, 0..schedule.due_count(now_ns), now_ns);
+        assert_eq!(latencies.corrected.len(), now_ns + 1);
     }
 
     #[test]

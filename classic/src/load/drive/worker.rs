@@ -318,13 +318,9 @@ impl Worker {
         for index in 0..connections.by_client.len() {
             let Some(connection) = &mut connections.by_client[index] else { continue };
             if let Some(schedule) = connection.schedule {
-                let due = schedule.due_count(now_ns);
-                for unsent in connection.client.sent_count()..due {
-                    // A lower bound: the message would have been echoed later than now.
-                    let latency_ns_min = now_ns.saturating_sub(schedule.due_ns(unsent));
-                    self.report.latencies.corrected.saturating_record(latency_ns_min);
-                    self.report.unsent_count += 1;
-                }
+                let unsent = connection.client.sent_count()..schedule.due_count(now_ns);
+                self.report.unsent_count += unsent.end.saturating_sub(unsent.start);
+                self.report.latencies.record_unsent(&schedule, unsent, now_ns);
             } else {
                 // All connections started together, warm-up included.
                 self.report.shares.record(connection.client.received_count());
