@@ -6,7 +6,7 @@ use handover_fiber::{
     Barrier, Config, Eventual, Runtime, SpawnError, StartError, sleep, spawn_detached,
 };
 use hdrhistogram::Histogram;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 const TIMED_FIBERS_MAX: u32 = 16;
 /// Maximum recorded lateness of a wake-up, in ns: an hour.
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
+/// Interval at which the measuring thread checks whether all fibers run.
+const START_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval at which a measurement calls `should_continue`.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest sleep interval for which the sleeping fibers are awaited at the end of a measurement.
-/// Fibers with a longer interval are abandoned.
+/// Longest sleep interval for which the fibers warm up with a sleep, and for which the sleeping fibers
+/// are awaited at the end of a measurement. Fibers with a longer interval are abandoned.
 const AWAITED_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
@@ -95,7 +97,12 @@ struct LoopCounters {
 /// State that the looping fibers share with the measuring thread.
 #[derive(Debug)]
 struct LoopState {
+    /// Barrier of the fibers: none loops while others are still to be spawned.
     start: Barrier,
+    /// Number of fibers that have passed `start` and warmed up, which takes long with many fibers.
+    running_count: AtomicU32,
+    /// `true` once all fibers run: from then on iterations count.
+    is_measured: AtomicBool,
     is_over: AtomicBool,
     counters: Box<[LoopCounters]>,
     /// First error of spawning a fiber.
@@ -119,7 +126,9 @@ impl LoopState {
             late_ns: (index < TIMED_FIBERS_MAX).then(|| Mutex::new(new_histogram())),
         };
         Arc::new(LoopState {
-            start: Barrier::new(load.fibers_count as usize + 1),
+            start: Barrier::new(load.fibers_count as usize),
+            running_count: AtomicU32::new(0),
+            is_measured: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             counters: (0..load.fibers_count).map(slot).collect(),
             spawn_error: Mutex::new(None),
@@ -127,31 +136,51 @@ impl LoopState {
     }
 
     /// Runs the loop of one fiber until the measurement is over.
-    fn run_loop(&self, slot: &LoopCounters, interval: Duration) {
+    ///
+    /// # Errors
+    /// Fails if no stack can be allocated for another fiber.
+    fn run_loop(&self, slot: &LoopCounters, interval: Duration) -> Result<(), SpawnError> {
         self.start.wait();
+        if interval <= AWAITED_INTERVAL_MAX {
+            // A warm-up, which allocates the stacks.
+            run_iteration(interval)?;
+        }
+        // Relaxed, as all accesses of this function: no value publishes other data. The counters are
+        // read each for itself, after `is_over` is set.
+        self.running_count.fetch_add(1, Relaxed);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut iterations = 0;
-        // Relaxed: the flag publishes no other data; each counter below is read for itself, after
-        // the flag is set.
         while !self.is_over.load(Relaxed) {
             let began = slot.late_ns.as_ref().map(|_| clock::ticks());
-            if let Err(spawn_error) = run_iteration(interval) {
-                *lock(&self.spawn_error) = Some(spawn_error);
-                return;
+            run_iteration(interval)?;
+            if !self.is_measured.load(Relaxed) {
+                continue;
             }
             if let (Some(late_ns), Some(began)) = (&slot.late_ns, began) {
                 let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(began));
                 lock(late_ns).saturating_record(took_ns.saturating_sub(interval_ns));
             }
             iterations += 1;
-            // Relaxed: the counter publishes no other data.
             slot.iterations.store(iterations, Relaxed);
         }
+        Ok(())
+    }
+
+    /// Waits until all fibers run. Returns `false` as soon as `should_continue` does.
+    fn wait_until_all_run(&self, mut should_continue: impl FnMut() -> bool) -> bool {
+        // Relaxed: the counter publishes no other data.
+        while (self.running_count.load(Relaxed) as usize) < self.counters.len() {
+            if !should_continue() {
+                return false;
+            }
+            thread::sleep(START_CHECK_INTERVAL);
+        }
+        true
     }
 }
 
-/// Runs a load of looping fibers, and returns the measurement. Calls
-/// `should_continue` ten times a second, and stops as soon as it returns `false`.
+/// Runs a load of looping fibers, and returns the measurement, which begins when all fibers run.
+/// Calls `should_continue` at least ten times a second, and stops as soon as it returns `false`.
 ///
 /// # Errors
 /// Fails with an [`EventualsError`] if a worker or a fiber could not be started; fibers already
@@ -168,23 +197,25 @@ pub fn run_eventuals(
     let state = LoopState::new(load);
     for index in 0..load.fibers_count as usize {
         let (state, interval) = (Arc::clone(&state), load.interval);
-        let goes = move || state.run_loop(&state.counters[index], interval);
+        let goes = move || {
+            if let Err(spawn_error) = state.run_loop(&state.counters[index], interval) {
+                *lock(&state.spawn_error) = Some(spawn_error);
+            }
+        };
         if let Err(spawn_error) = runtime.spawn_detached(goes) {
             // The other fibers wait at the start for ever.
             runtime.abandon();
             return Err(EventualsError::Spawn(spawn_error));
         }
     }
-    let before = usage::process_usage();
-    state.start.wait();
+    let mut should_continue = || should_continue() && lock(&state.spawn_error).is_none();
+    let mut is_interrupted = !state.wait_until_all_run(&mut should_continue);
+    let (before, stats_before) = (usage::process_usage(), runtime.stats());
     let began = Instant::now();
-    let mut is_interrupted = false;
-    while let Some(left) = load.duration.checked_sub(began.elapsed()) {
-        is_interrupted = !should_continue() || lock(&state.spawn_error).is_some();
-        if is_interrupted {
-            break;
-        }
+    state.is_measured.store(true, Relaxed);
+    while !is_interrupted && let Some(left) = load.duration.checked_sub(began.elapsed()) {
         thread::sleep(left.min(CONTINUE_CHECK_INTERVAL));
+        is_interrupted = !should_continue();
     }
     // Relaxed: the flag publishes no other data; see run_loop().
     state.is_over.store(true, Relaxed);
@@ -211,8 +242,42 @@ pub fn run_eventuals(
         wall_s,
         used,
         late_ns,
-        switches_count: stats.switches_count,
-        parks_count: stats.parks_count,
+        switches_count: stats.switches_count - stats_before.switches_count,
+        parks_count: stats.parks_count - stats_before.parks_count,
         is_interrupted,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: EventualsLoad = EventualsLoad {
+        fibers_count: 3,
+        interval: Duration::from_micros(1),
+        duration: Duration::from_millis(10),
+        workers_count: 1,
+    };
+
+    #[test]
+    fn measured_time_starts_when_all_fibers_run() {
+        let state = LoopState::new(&LOAD);
+        state.running_count.store(1, Relaxed);
+        let mut polls_count = 0;
+        let all_run = state.wait_until_all_run(|| {
+            polls_count += 1;
+            state.running_count.fetch_add(1, Relaxed);
+            true
+        });
+        assert_eq!((all_run, polls_count), (true, 2));
+        assert!(!LoopState::new(&LOAD).wait_until_all_run(|| false));
+    }
+
+    #[test]
+    fn load_is_stopped_before_and_during_the_measured_time() {
+        let stopped = run_eventuals(&LOAD, || false).expect("run the fibers");
+        assert!(stopped.is_interrupted);
+        let whole = run_eventuals(&LOAD, || true).expect("run the fibers");
+        assert!(!whole.is_interrupted && whole.eventuals_count > 0);
+    }
 }
