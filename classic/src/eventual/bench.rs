@@ -74,6 +74,12 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     if report.is_interrupted {
         return Err(Interrupted.into());
     }
+    if report.eventuals_count < args.fibers {
+        console::print_error(format_args!(
+            "only {} eventuals of {} fibers were set: for a rate, measure for longer (-d)",
+            report.eventuals_count, args.fibers
+        ));
+    }
     Ok(())
 }
 

@@ -50,6 +50,12 @@ fn abt_eventual_bench_prints_two_original_lines_then_comments() {
 }
 
 #[test]
+fn fewer_eventuals_than_fibers_cause_a_note() {
+    let said = home().run("abt-eventual-bench -d 1 -i 5000 -n 2").code(0);
+    said.tells(&["only 0 eventuals of 2 fibers were set", "-d"]);
+}
+
+#[test]
 fn interrupted_benchmark_prints_its_figures() {
     let home = home();
     let running = home.start(home.handover("abt-eventual-bench -d 600 -n 4".split(' ')));
