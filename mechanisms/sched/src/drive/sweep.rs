@@ -8,7 +8,7 @@ use super::final_state::{ClientLedgers, FinalState, LEDGERS_MAX};
 use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
-use super::state::{ArbiterState, DRAINING, NewClients, STOPPING};
+use super::state::{ArbiterState, DRAINING, NewClients, RUNNING, STOPPING};
 use super::wait::{IdleState, saturating_ns};
 use super::word::{Offer, Token};
 use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
@@ -184,14 +184,18 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             link.idle_until(began_ns);
         }
         let (mut events_seen, mut sweep_ns) = (u64::MAX, began_ns);
+        let mut state = RUNNING;
         let mut runs = RunBuffers::default();
         loop {
             let events = self.events_count();
             if events != events_seen {
                 events_seen = events;
+                // Read before the new clients and their mailboxes: this sweep then finds every client
+                // that joined before a stop, and every packet that was sent before.
+                state = self.shared.state();
                 self.deliver_out_of_line(&mut runs);
                 self.update_clients();
-                if self.shared.state() >= STOPPING {
+                if state >= STOPPING {
                     break;
                 }
             }
@@ -208,7 +212,9 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
                 self.idle.reset();
             } else {
                 self.sweeps_empty += 1;
-                if self.shared.state() == DRAINING && self.is_drained() {
+                // The state before the sweep: a stop during the sweep may follow a packet sent into a
+                // mailbox already read.
+                if state == DRAINING && self.is_drained() {
                     break;
                 }
             }

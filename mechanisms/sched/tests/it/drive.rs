@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 fn flow_spec() -> FlowSpec {
@@ -731,6 +732,59 @@ fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks
     assert_eq!(stubborn.unfetched, stubborn.released - told);
     assert_eq!(stubborn.counts.sent, told + more);
     assert_conserved(&closed);
+}
+
+#[test]
+fn drain_returns_a_packet_sent_before_the_stop_to_a_mailbox_already_read() {
+    /// Scheduler whose first `dequeue` waits twice at a barrier.
+    struct PausingScheduler(AnyScheduler<Token>, Option<Arc<Barrier>>);
+    impl Scheduler<Token> for PausingScheduler {
+        fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
+            self.0.add_flow(spec)
+        }
+        fn flows_count(&self) -> u32 {
+            self.0.flows_count()
+        }
+        fn enqueue(&mut self, now_ns: u64, packet: Packet<Token>) -> EnqueueResult<Token> {
+            self.0.enqueue(now_ns, packet)
+        }
+        fn dequeue(&mut self, now_ns: u64) -> Option<Packet<Token>> {
+            if let Some(barrier) = self.1.take() {
+                barrier.wait();
+                barrier.wait();
+            }
+            self.0.dequeue(now_ns)
+        }
+        fn ready_ns(&self) -> Option<u64> {
+            self.0.ready_ns()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn totals(&self) -> Totals {
+            self.0.totals()
+        }
+    }
+    for (stamping, batch_max) in [(Stamping::None, 1), (Stamping::None, 32), (Stamping::Packet, 32)]
+    {
+        let barrier = Arc::new(Barrier::new(2));
+        let fifo = scheduler(Algorithm::Fifo, 1, flow_spec());
+        let pausing = PausingScheduler(fifo, Some(Arc::clone(&barrier)));
+        let arbiter = Arbiter::new(pausing, config(stamping).batch_max(batch_max)).unwrap();
+        let hub = arbiter.hub();
+        let mut client = hub.join().unwrap();
+        let running = arbiter.spawn(|| {}).unwrap();
+        barrier.wait(); // the arbiter has read the empty mailbox
+        client.send(Offer { flow: 0, length_bytes: 64, tag: 0 }).unwrap();
+        hub.stop(StopMode::Drain);
+        barrier.wait();
+        let closed = running.join();
+        client.poll(100, &mut NullSink, &mut ()).unwrap();
+        assert_eq!(client.counts().transmitted, 1, "{stamping:?}, in batches of {batch_max}");
+        assert_eq!(client.in_flight_count(), 0);
+        drop(client);
+        assert_conserved(&closed);
+    }
 }
 
 #[test]
