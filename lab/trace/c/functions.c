@@ -428,8 +428,16 @@ static void write_stub(uint8_t *stub, uintptr_t body, uint32_t code, const uint8
 	handover_put32(stub + 16, pointer - (stub + 20));
 }
 
-static void patch_entry(uint32_t index, uintptr_t listed, int memory, uint8_t **stub, const uint8_t *pointer,
-			struct found *found)
+/* A stub without a jump to it yet, and the entry where the jump is to be written. */
+struct pending_jump {
+	uintptr_t at;
+	const uint8_t *stub;
+	uint32_t number;
+};
+
+/* Writes the stub of an entry, and adds its jump to the `pending` ones. */
+static void prepare_entry(uint32_t index, uintptr_t listed, uint8_t **stub, const uint8_t *pointer,
+			  struct pending_jump **pending, struct found *found)
 {
 	const struct module *module = &handover_modules[index];
 	found->listed++;
@@ -457,12 +465,8 @@ static void patch_entry(uint32_t index, uintptr_t listed, int memory, uint8_t **
 		return;
 	}
 	write_stub(*stub, at + room, number << 2, pointer);
-	uint8_t jump[JUMP_BYTES] = { 0xe9 };
-	handover_put32(jump + 1, (int64_t)*stub - (int64_t)(at + JUMP_BYTES));
+	*(*pending)++ = (struct pending_jump){ at, *stub, number };
 	*stub += STUB_BYTES;
-	if (write_code(memory, at, jump, sizeof jump))
-		found->patched++;
-	handover_file_function(number);
 }
 
 /* Makes a module's code writable, or not. */
@@ -485,6 +489,27 @@ static bool protect(const struct image *image, const struct module *module, int 
 	return done;
 }
 
+/* Writes the jumps to stubs that are executable already: a call of one of these functions, even by this
+ * recorder, may come before the last jump is written. */
+static void write_jumps(const struct image *image, const struct module *module, const struct pending_jump *pending,
+			const struct pending_jump *end, struct found *found)
+{
+	int memory = -1;
+	if (!protect(image, module, PROT_WRITE))
+		memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	for (; pending < end; pending++) {
+		uint8_t jump[JUMP_BYTES] = { 0xe9 };
+		handover_put32(jump + 1, (int64_t)pending->stub - (int64_t)(pending->at + JUMP_BYTES));
+		if (write_code(memory, pending->at, jump, sizeof jump))
+			found->patched++;
+		handover_file_function(pending->number);
+	}
+	if (memory >= 0)
+		close(memory);
+	else
+		protect(image, module, 0);
+}
+
 static void patch_module(uint32_t index, struct found *found)
 {
 	const struct module *module = &handover_modules[index];
@@ -498,14 +523,15 @@ static void patch_module(uint32_t index, struct found *found)
 		if (!strcmp(section_name(&image, &image.sections[at]), ENTRIES_SECTION))
 			count += image.sections[at].sh_size / 8;
 	size_t bytes = ((count * STUB_BYTES + 16) + PAGE - 1) & ~(size_t)(PAGE - 1);
+	size_t pending_bytes = count * sizeof(struct pending_jump);
 	uint8_t *stubs = count ? near_memory(module, bytes) : NULL;
-	if (stubs) {
+	void *pending = stubs ? mmap(NULL, pending_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) :
+				MAP_FAILED;
+	if (pending != MAP_FAILED) {
+		struct pending_jump *end = pending;
 		uint8_t *stub = stubs + 16;
 		void (*enter)(void) = handover_enter;
 		memcpy(stubs, &enter, sizeof enter);
-		int memory = -1;
-		if (!protect(&image, module, PROT_WRITE))
-			memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 		for (size_t at = 0; at < image.sections_count; at++) {
 			const Elf64_Shdr *section = &image.sections[at];
 			if (strcmp(section_name(&image, section), ENTRIES_SECTION) || !(section->sh_flags & SHF_ALLOC))
@@ -514,16 +540,16 @@ static void patch_module(uint32_t index, struct found *found)
 			const uintptr_t *entries = (const uintptr_t *)(module->bias + section->sh_addr);
 			for (size_t entry = 0; entry < section->sh_size / 8; entry++)
 				if (entries[entry] > module->start && entries[entry] < module->end)
-					patch_entry(index, entries[entry], memory, &stub, stubs, found);
+					prepare_entry(index, entries[entry], &stub, stubs, &end, found);
 		}
-		if (memory >= 0)
-			close(memory);
-		else
-			protect(&image, module, 0);
 		mprotect(stubs, bytes, PROT_READ | PROT_EXEC);
+		write_jumps(&image, module, pending, end, found);
+		munmap(pending, pending_bytes);
 	} else if (count) {
 		found->listed += count;
 		found->odd += count;
+		if (stubs)
+			munmap(stubs, bytes);
 	}
 	close_image(&image);
 }

@@ -106,6 +106,42 @@ fn only_selected_functions_are_recorded() {
 }
 
 #[test]
+fn program_with_its_own_malloc_is_recorded_with_a_pattern() {
+    // The recorder demangles names, which allocates by the program's malloc, while it looks for the
+    // functions to record. malloc is the first of them.
+    const SOURCE: &str = r#"
+        #include <cstddef>
+        #include <cstring>
+        alignas(16) static char memory[1 << 24];
+        static size_t used;
+        extern "C" void *malloc(size_t bytes) {
+            void *at = memory + used;
+            used += (bytes + 15) & ~(size_t)15;
+            return used <= sizeof memory ? at : nullptr;
+        }
+        extern "C" void free(void *) {}
+        extern "C" void *calloc(size_t count, size_t bytes) { return malloc(count * bytes); }
+        extern "C" void *realloc(void *from, size_t bytes) {
+            void *to = malloc(bytes);
+            return from && to ? std::memmove(to, from, bytes) : to;
+        }
+        __attribute__((noinline)) int kept(int x) { __asm__ volatile(""); return x + 1; }
+        __attribute__((noinline)) int hidden(int x) { __asm__ volatile(""); return kept(x); }
+        int main() {
+            try { throw hidden(1); } catch (int x) { return x - 2; }
+        }
+    "#;
+    let Some(built) = build(SOURCE, "malloc.cc", &[PATCHABLE, "-O1", "-fno-builtin"]) else {
+        return;
+    };
+    let options = options(&built).exclude(vec!["hidden".to_owned()]);
+    let recorded = run(&built, &options);
+    assert_eq!(recorded.exit_code(), 0, "{:?}", recorded.notes);
+    let calls = calls(&Trace::open(&options.file).unwrap());
+    assert_eq!(calls.get("main/kept(int)"), Some(&1), "{calls:?}");
+}
+
+#[test]
 fn min_duration_drops_calls_by_their_own_duration() {
     const SOURCE: &str = "
         #include <unistd.h>
