@@ -495,19 +495,25 @@ static void write_jumps(const struct image *image, const struct module *module, 
 			const struct pending_jump *end, struct found *found)
 {
 	int memory = -1;
-	if (!protect(image, module, PROT_WRITE))
+	bool is_writable = protect(image, module, PROT_WRITE);
+	if (!is_writable) {
 		memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+		is_writable = memory >= 0;
+	}
 	for (; pending < end; pending++) {
 		uint8_t jump[JUMP_BYTES] = { 0xe9 };
 		handover_put32(jump + 1, (int64_t)pending->stub - (int64_t)(pending->at + JUMP_BYTES));
-		if (write_code(memory, pending->at, jump, sizeof jump))
-			found->patched++;
+		if (!is_writable || !write_code(memory, pending->at, jump, sizeof jump)) {
+			found->odd++;
+			continue;
+		}
+		found->patched++;
 		handover_file_function(pending->number);
 	}
 	if (memory >= 0)
 		close(memory);
-	else
-		protect(image, module, 0);
+	/* Also if only some parts have become writable. */
+	protect(image, module, 0);
 }
 
 static void patch_module(uint32_t index, struct found *found)
@@ -542,8 +548,10 @@ static void patch_module(uint32_t index, struct found *found)
 				if (entries[entry] > module->start && entries[entry] < module->end)
 					prepare_entry(index, entries[entry], &stub, stubs, &end, found);
 		}
-		mprotect(stubs, bytes, PROT_READ | PROT_EXEC);
-		write_jumps(&image, module, pending, end, found);
+		if (!mprotect(stubs, bytes, PROT_READ | PROT_EXEC))
+			write_jumps(&image, module, pending, end, found);
+		else
+			found->odd += end - (struct pending_jump *)pending;
 		munmap(pending, pending_bytes);
 	} else if (count) {
 		found->listed += count;

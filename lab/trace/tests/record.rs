@@ -403,6 +403,31 @@ fn too_short_patch_area_is_noted() {
 }
 
 #[test]
+fn functions_are_not_patched_if_the_kernel_refuses_new_executable_memory() {
+    // 65 is PR_SET_MDWE, and 1 is PR_MDWE_REFUSE_EXEC_GAIN. The setting survives exec().
+    const SOURCE: &str = "
+        #include <sys/prctl.h>
+        #include <unistd.h>
+        __attribute__((noinline)) int leaf(int x) { __asm__ volatile(\"\"); return x + 1; }
+        int main(int count, char **words) {
+            if (count > 1) return leaf(1) - 2;
+            if (prctl(65, 1, 0, 0, 0)) return 77;
+            execl(\"/proc/self/exe\", words[0], \"again\", (char *)0);
+            return 3;
+        }
+    ";
+    let Some(built) = build(SOURCE, "refused.c", &[PATCHABLE, "-O1"]) else { return };
+    let recorded = run(&built, &options(&built));
+    if recorded.exit_code() == 77 {
+        println!("skipped: functions without executable memory: the kernel has no PR_SET_MDWE");
+        return;
+    }
+    assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
+    let is_refusal = |note: &String| note.contains("2 functions could not be patched");
+    assert!(recorded.notes.iter().any(is_refusal), "{:?}", recorded.notes);
+}
+
+#[test]
 fn c_and_cpp_probes_are_recorded_with_their_values() {
     for (name, flags) in [
         ("probes.c", &["-O0"][..]),
