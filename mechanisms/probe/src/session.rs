@@ -40,6 +40,8 @@ struct ThreadTable {
     lost_before: u64,
     /// First error of the recording; `None` without errors.
     failure: Option<io::Error>,
+    /// `true` once the stream cannot be written any more. Then no further thread records.
+    has_stopped: bool,
 }
 
 /// State of one recording, shared by its owner, the recorded threads and the writing thread.
@@ -137,6 +139,7 @@ impl Session {
             recorded_before: 0,
             lost_before: 0,
             failure: None,
+            has_stopped: false,
         };
         Ok(Self { config, header, threads: Mutex::new(threads) })
     }
@@ -213,13 +216,14 @@ impl Session {
         let mut threads = lock(&self.threads);
         threads.entries.iter().for_each(|entry| entry.lane.record_failure());
         threads.failure.get_or_insert(error);
+        threads.has_stopped = true;
     }
 
     /// Creates a ring for the calling thread, and a writer of the ring.
     pub(crate) fn add_thread(&self) -> io::Result<Writer<LaneMemory>> {
         let mut threads = lock(&self.threads);
         let threads = &mut *threads;
-        if self.config.policy() == Policy::Stream && threads.failure.is_some() {
+        if threads.has_stopped {
             return Err(io::Error::other(
                 "cannot add the thread: recording has stopped because of an earlier error",
             ));

@@ -189,10 +189,10 @@ fn long_stream_of_several_threads_is_complete_and_compact() {
     assert_eq!(depths, [0; 4]);
 }
 
-/// Returns `true` if the stream has the end of its first thread: the ring is free then.
-fn has_end_of_first_thread(path: &Path) -> bool {
+/// Returns `true` if the stream has the end of thread `index`: the ring is free then.
+fn has_end_of_thread(path: &Path, index: usize) -> bool {
     let trace = Trace::open(path).unwrap();
-    trace.threads().first().is_some_and(|thread| thread.end_ticks.is_some())
+    trace.threads().get(index).is_some_and(|thread| thread.end_ticks.is_some())
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn excess_threads_are_refused_and_free_rings_are_reused() {
         enable("few.*").unwrap();
         let work = || (0..10).for_each(|_| probe!("few.mark"));
         std::thread::spawn(work).join().unwrap();
-        while !is_last && !has_end_of_first_thread(config.path()) {
+        while !is_last && !has_end_of_thread(config.path(), 0) {
             std::thread::yield_now();
         }
         std::thread::spawn(move || {
@@ -214,11 +214,15 @@ fn excess_threads_are_refused_and_free_rings_are_reused() {
         })
         .join()
         .unwrap();
+        while !is_last && !has_end_of_thread(config.path(), 1) {
+            std::thread::yield_now();
+        }
+        std::thread::spawn(work).join().unwrap(); // in the same ring, after the refusal
         disable("*").unwrap();
         let summary = recording.finish();
-        let kept = if is_last { 20 } else { 30 };
-        assert_eq!((summary.recorded, summary.overwritten), (kept, 30 - kept));
-        assert_eq!((summary.lost, summary.threads_count), (10, 2));
+        let kept = if is_last { 10 } else { 40 };
+        assert_eq!((summary.recorded, summary.overwritten), (kept, 40 - kept));
+        assert_eq!((summary.lost, summary.threads_count), (10, 3));
         assert!(summary.failure.unwrap().to_string().contains("ring"));
         let trace = Trace::open(summary.path).unwrap();
         assert_eq!((trace.merged_events().count() as u64, trace.missing_events().lost), (kept, 10));
