@@ -5,7 +5,7 @@ use crate::error::StartError;
 use crate::files;
 use crate::format::{self, TraceHeader};
 use crate::lane::{BLOCK_WORDS, Drainer, LaneWords};
-use crate::raw::current;
+use crate::raw::{current, signals};
 use crate::registry;
 use crate::session::Session;
 use crate::thread_entry::ThreadEntry;
@@ -66,7 +66,12 @@ impl Streamer {
             }
         };
         let builder = std::thread::Builder::new().name("handover-probe".into());
-        let thread = builder.spawn(run).map_err(|source| StartError::File { path, source })?;
+        // The thread inherits the mask. It must not take a signal that the program's own threads
+        // block to wait for it, or run a handler of the program.
+        let blocked = signals::block_signals();
+        let spawned = builder.spawn(run);
+        drop(blocked);
+        let thread = spawned.map_err(|source| StartError::File { path, source })?;
         Ok(Self { stop, thread })
     }
 

@@ -216,6 +216,28 @@ fn forked_child_records_into_its_own_file_with_the_same_clock() {
 }
 
 #[test]
+fn stream_thread_takes_no_signal_that_the_program_waits_for() {
+    if let Some(path) = path_of_child() {
+        // In a fork, which has none of the test harness's threads.
+        let status = raw::fork(|| {
+            raw::die_after(120);
+            let config = Config::stream(&path).ring_bytes(1 << 16).wait_max(WAIT_MAX);
+            let recording = Recording::start(config).unwrap();
+            enable("process.*").unwrap();
+            mark(0..100_000); // more than the ring holds: the thread has begun
+            let is_waited_for = raw::waits_for_its_own_signal();
+            drop(recording);
+            raw::exit(i32::from(!is_waited_for));
+        });
+        assert_eq!(status, 0);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let test = "stream_thread_takes_no_signal_that_the_program_waits_for";
+    succeeds(child(test, &folder.path().join("signal")));
+}
+
+#[test]
 fn environment_enables_sites_before_main() {
     if path_of_child().is_some() {
         if std::env::var("HANDOVER_TRACE").is_err() {

@@ -44,6 +44,23 @@ pub(crate) fn die_after(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
+/// Blocks SIGUSR1, sends it to this process of one thread, and waits for it. Returns `true` if it
+/// was this signal.
+pub(crate) fn waits_for_its_own_signal() -> bool {
+    let mut set = std::mem::MaybeUninit::uninit();
+    let mut signal = 0;
+    // SAFETY: `set` is valid for writing; sigemptyset() initializes it before its other uses, and
+    // `signal` is valid for writing.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::kill(libc::getpid(), libc::SIGUSR1);
+        libc::sigwait(set.as_ptr(), &raw mut signal);
+    }
+    signal == libc::SIGUSR1
+}
+
 /// ID of the calling thread, for [`interrupt`].
 pub(crate) fn this_thread() -> libc::pthread_t {
     // SAFETY: takes no arguments.
