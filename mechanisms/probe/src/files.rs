@@ -34,7 +34,7 @@ impl RingsFile {
         let file = trace_file::create_trace_file(path, &page)?;
         let mut rings =
             Self { file, end: PAGE_BYTES, threads_count: 0, last_lane_offset: 0, streamed: 0 };
-        rings.add_sites(sites)?;
+        rings.add_sites(sites).inspect_err(|_| trace_file::discard_trace_file(path))?;
         Ok(rings)
     }
 

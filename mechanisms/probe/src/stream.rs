@@ -71,7 +71,9 @@ impl Streamer {
         let blocked = signals::block_signals();
         let spawned = builder.spawn(run);
         drop(blocked);
-        let thread = spawned.map_err(|source| StartError::File { path, source })?;
+        let thread = spawned
+            .inspect_err(|_| trace_file::discard_trace_file(&path))
+            .map_err(|source| StartError::File { path, source })?;
         Ok(Self { stop, thread })
     }
 
@@ -107,7 +109,7 @@ impl StreamFile {
         let page = TraceHeader { kind: format::FILE_STREAM, ..header.clone() }.encode();
         let file = trace_file::create_trace_file(path, &page)?;
         let mut stream = Self { file, end: format::PAGE_BYTES, sites_count: 0 };
-        stream.add_sites()?;
+        stream.add_sites().inspect_err(|_| trace_file::discard_trace_file(path))?;
         Ok(stream)
     }
 

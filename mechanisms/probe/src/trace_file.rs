@@ -53,6 +53,13 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     ))
 }
 
+/// Removes the trace at `path` that [`create_trace_file`] has created for a recording that could not
+/// start. Until then, its header keeps other processes from replacing it.
+pub(crate) fn discard_trace_file(path: &Path) {
+    // For a link, its target was created. A failure only leaves the file in place.
+    let _ = std::fs::remove_file(path.canonicalize().as_deref().unwrap_or(path));
+}
+
 /// Maximum number of attempts to create a file while other processes create and remove it.
 const ATTEMPTS_MAX: u32 = 100;
 

@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Name of the variable that holds the trace's path for the child process.
 const PATH: &str = "HANDOVER_PROBE_TEST_PATH";
+/// Name of the variable with which a child process cannot start threads.
+const WITHOUT_THREAD: &str = "HANDOVER_PROBE_TEST_WITHOUT_THREAD";
 /// Maximum wait for space in a ring, longer than any machine needs.
 const WAIT_MAX: Duration = Duration::from_secs(100);
 /// Held by a test that starts a recording in this process, which can have one at a time.
@@ -322,6 +324,34 @@ fn full_disk_stops_recording_and_lost_events_are_counted() {
     );
     assert!(trace.merged_events().count() as u64 == kept && kept > 100_000);
     assert_eq!(trace.missing_events().lost, EVENTS - kept);
+}
+
+#[test]
+fn failed_start_leaves_no_file() {
+    if let Some(folder) = path_of_child() {
+        let (path, rings) = (folder.join("trace"), folder.join("rings"));
+        let is_without_thread = std::env::var_os(WITHOUT_THREAD).is_some();
+        if is_without_thread {
+            // Less than the stack of a thread.
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+            raw::limit_address_space(pages * 4096 + (1 << 20));
+        } else {
+            raw::limit_files(4096); // the first page, without a list of sites
+        }
+        assert!(is_without_thread || Recording::start(Config::last(&path)).is_err());
+        assert!(Recording::start(Config::stream(&path).rings_path(&rings)).is_err());
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+        return;
+    }
+    for is_without_thread in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = child("failed_start_leaves_no_file", folder.path());
+        if is_without_thread {
+            command.env(WITHOUT_THREAD, "1");
+        }
+        succeeds(command);
+    }
 }
 
 #[test]

@@ -38,6 +38,14 @@ pub(crate) fn limit_files(bytes_max: u64) {
     assert_eq!(set, 0);
 }
 
+/// Makes allocations of address space fail once the process has `bytes_max` bytes of it.
+pub(crate) fn limit_address_space(bytes_max: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes_max, rlim_max: bytes_max };
+    // SAFETY: `limit` is valid for reading.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(set, 0);
+}
+
 /// Ends the process by SIGALRM if it still runs after `seconds`.
 pub(crate) fn die_after(seconds: u32) {
     // SAFETY: takes a number only; the signal's default action ends the process.
