@@ -104,9 +104,13 @@ impl Recording {
         Ok(Self { session })
     }
 
-    /// Returns the number of events lost in this recording so far.
+    /// Returns the number of events lost in this recording so far; 0 in a forked child of the
+    /// process that started it.
     #[must_use]
     pub fn lost_events_count(&self) -> u64 {
+        if !self.session.is_of_this_process() {
+            return 0;
+        }
         let _inside = current::enter_crate();
         self.session.lost_events_count()
     }
@@ -120,10 +124,16 @@ impl Recording {
     /// Stops recording, writes all events that are not written yet, and returns a summary. Sites
     /// stay on or off; an event that is being recorded at this moment may be missing.
     ///
+    /// In a forked child of the process that started the recording, the recording goes on in the
+    /// parent, and the summary has an error and no counts.
+    ///
     /// # Blocking
     /// Waits until the rings are drained and written.
     #[must_use = "it says what was lost"]
     pub fn finish(self) -> Summary {
+        if !self.session.is_of_this_process() {
+            return self.session.parents_summary();
+        }
         let _inside = current::enter_crate();
         finish_recording(&self.session);
         self.session.summary()
@@ -417,7 +427,7 @@ extern "C" fn before_fork() {
     }
     let inside = current::enter_crate();
     // In the same order as elsewhere. Another thread may hold the session's own lock: the child
-    // does not use the session.
+    // does not lock it, see Session::is_of_this_process().
     let held = ForkLocks {
         control: lock(&CONTROL),
         _registry: registry::lock_registry_only(),

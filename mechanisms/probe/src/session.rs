@@ -153,6 +153,26 @@ impl Session {
         self.header.session
     }
 
+    /// Returns `true` if the calling process has created the session. In a forked child of that
+    /// process, the session's lock may be held for ever, by a thread that the child does not have.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.header.pid == std::process::id()
+    }
+
+    /// Returns the summary of a recording of this process's parent: without any counts.
+    pub(crate) fn parents_summary(&self) -> Summary {
+        let why = "the recording belongs to the parent process, which forked this one";
+        Summary {
+            path: self.config.path().to_owned(),
+            threads_count: 0,
+            recorded: 0,
+            lost: 0,
+            overwritten: 0,
+            bytes: 0,
+            failure: Some(io::Error::other(why)),
+        }
+    }
+
     /// Returns the number of events lost so far.
     pub(crate) fn lost_events_count(&self) -> u64 {
         self.totals(&lock(&self.threads)).1

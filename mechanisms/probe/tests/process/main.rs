@@ -240,6 +240,34 @@ fn stream_thread_takes_no_signal_that_the_program_waits_for() {
 }
 
 #[test]
+fn finish_in_a_forked_child_leaves_the_recording_to_the_parent() {
+    if let Some(path) = path_of_child() {
+        let mut recording = Some(Recording::start(Config::stream(&path)).unwrap());
+        enable("process.*").unwrap();
+        mark(0..10);
+        let status = raw::fork(|| {
+            raw::die_after(120);
+            let recording = recording.take().unwrap();
+            let lost = recording.lost_events_count();
+            let summary = recording.finish();
+            let is_without_counts = (lost, summary.threads_count, summary.recorded) == (0, 0, 0);
+            let is_refused =
+                summary.failure.is_some_and(|error| error.to_string().contains("parent"));
+            raw::exit(i32::from(!is_without_counts || !is_refused));
+        });
+        assert_eq!(status, 0);
+        mark(10..20);
+        disable("*").unwrap();
+        assert_eq!(recording.unwrap().finish().recorded, 20);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("parents");
+    succeeds(child("finish_in_a_forked_child_leaves_the_recording_to_the_parent", &path));
+    assert!(values_of(&[path]).into_iter().eq(0..20));
+}
+
+#[test]
 fn environment_enables_sites_before_main() {
     if path_of_child().is_some() {
         if std::env::var("HANDOVER_TRACE").is_err() {
