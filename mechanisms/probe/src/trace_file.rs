@@ -4,6 +4,7 @@
 //! lock on its file, which the kernel releases when the process is killed.
 
 use crate::format::{self, PAGE_BYTES, TraceHeader};
+use crate::raw::signals;
 use handover_base::clock;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -250,7 +251,11 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Allocates disk blocks for a part of a file. Without them, access to a mapping of the part could
 /// fail on a full disk.
 pub(crate) fn reserve_bytes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
+    // In memory, a signal ends a long allocation, which would start anew. Signals that cannot be
+    // blocked, as of a debugger, are rare.
+    let _blocked = signals::block_signals();
+    let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes);
+    match rustix::io::retry_on_intr(allocate) {
         Ok(()) => Ok(()),
         // Some network file systems do not support it; writing zeroes has the same effect, slowly.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {

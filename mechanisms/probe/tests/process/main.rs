@@ -355,6 +355,34 @@ fn full_disk_stops_recording_and_lost_events_are_counted() {
 }
 
 #[test]
+fn thread_interrupted_by_many_signals_gets_its_ring() {
+    extern "C" fn ignore(_: i32) {}
+    if let Some(path) = path_of_child() {
+        raw::on_interrupt(ignore);
+        // The file of rings is in memory, where a signal can end the allocation of a large ring.
+        let _recording = Recording::start(Config::stream(path).ring_bytes(1 << 25)).unwrap();
+        let (is_done, thread) = (AtomicBool::new(false), raw::this_thread());
+        let has_ring = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    raw::interrupt(thread);
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+            std::thread::sleep(Duration::from_millis(1));
+            let has_ring = prepare();
+            is_done.store(true, Ordering::Relaxed);
+            has_ring
+        });
+        assert!(has_ring);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let test = "thread_interrupted_by_many_signals_gets_its_ring";
+    succeeds(child(test, &folder.path().join("interrupted")));
+}
+
+#[test]
 fn failed_start_leaves_no_file() {
     if let Some(folder) = path_of_child() {
         let (path, rings) = (folder.join("trace"), folder.join("rings"));
