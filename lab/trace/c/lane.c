@@ -106,16 +106,20 @@ static void segment_encode(uint64_t *to, uint32_t kind, uint64_t bytes, uint64_t
 
 /* --- the file --- */
 
-/* Beyond its limit, a file's growing raises a signal that ends the program: not for our sake. */
-static void hold_signal(sigset_t *before)
+/* Blocks all signals but those of faults. SIGXFSZ would end the program when a file grows beyond its limit, and any
+ * other signal interrupts a long allocation in memory, which would start anew. */
+static void hold_signals(sigset_t *before)
 {
 	sigset_t set;
-	sigemptyset(&set);
-	sigaddset(&set, SIGXFSZ);
+	sigfillset(&set);
+	sigdelset(&set, SIGBUS);
+	sigdelset(&set, SIGSEGV);
+	sigdelset(&set, SIGFPE);
+	sigdelset(&set, SIGILL);
 	pthread_sigmask(SIG_BLOCK, &set, before);
 }
 
-static void let_signal(const sigset_t *before)
+static void let_signals(const sigset_t *before)
 {
 	sigset_t set;
 	struct timespec now = { 0, 0 };
@@ -160,7 +164,11 @@ static bool write_all(int fd, const void *bytes, size_t count, uint64_t offset)
 /* Room on the disk behind a stretch, so that touching it when it is mapped cannot fail. */
 static bool reserve(int fd, uint64_t offset, uint64_t bytes)
 {
-	if (!syscall(SYS_fallocate, fd, 0, offset, bytes))
+	long result;
+	do
+		result = syscall(SYS_fallocate, fd, 0, offset, bytes);
+	while (result && errno == EINTR);
+	if (!result)
 		return true;
 	if (errno != EOPNOTSUPP && errno != ENOSYS)
 		return failed(errno);
@@ -309,13 +317,13 @@ static void add_segment(uint32_t kind, const uint8_t *payload, size_t bytes)
 	segment_encode((uint64_t *)whole, kind, all, handover_checksum(payload, bytes), words);
 	memcpy(whole + SEGMENT_BYTES, payload, bytes);
 	sigset_t before;
-	hold_signal(&before);
+	hold_signals(&before);
 	int fd = open_file();
 	if (fd >= 0 && write_all(fd, whole, all, file.end))
 		file.end += all;
 	if (fd >= 0)
 		close(fd);
-	let_signal(&before);
+	let_signals(&before);
 	munmap(whole, all);
 }
 
@@ -351,14 +359,14 @@ void handover_file_function(uint32_t number)
 			return;
 		const uint64_t bytes = PAGE + FUNCTIONS_EACH * 8;
 		sigset_t before;
-		hold_signal(&before);
+		hold_signals(&before);
 		int fd = open_file();
 		void *memory = MAP_FAILED;
 		if (fd >= 0 && reserve(fd, file.end, bytes))
 			memory = map(fd, file.end, bytes, 0);
 		if (fd >= 0)
 			close(fd);
-		let_signal(&before);
+		let_signals(&before);
 		if (memory == MAP_FAILED)
 			return;
 		uint64_t words[8] = { (uint64_t)part * FUNCTIONS_EACH, FUNCTIONS_EACH };
@@ -461,7 +469,7 @@ bool handover_lane_take(struct thread *thread)
 	if (!handover_lock())
 		return false;
 	sigset_t before;
-	hold_signal(&before);
+	hold_signals(&before);
 	bool has = !file.has_failed && make_file() && !is_closed() && (take_old(thread) || take_new(thread));
 	if (has) {
 		thread->ring = thread->page + PAGE / 8;
@@ -471,7 +479,7 @@ bool handover_lane_take(struct thread *thread)
 	} else if (file.header && !is_closed()) {
 		file.header[H_REFUSED] = ++threads_refused;
 	}
-	let_signal(&before);
+	let_signals(&before);
 	handover_unlock();
 	return has;
 }

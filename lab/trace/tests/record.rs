@@ -428,6 +428,36 @@ fn functions_are_not_patched_if_the_kernel_refuses_new_executable_memory() {
 }
 
 #[test]
+fn interrupted_allocation_of_a_ring_is_repeated() {
+    // The recorder calls the program's syscall(), in which the first allocations are interrupted.
+    const SOURCE: &str = r#"
+        #include <errno.h>
+        #include <sys/syscall.h>
+        static int allocations;
+        __attribute__((patchable_function_entry(0)))
+        long syscall(long number, long a, long b, long c, long d, long e, long f) {
+            register long fourth __asm__("r10") = d, fifth __asm__("r8") = e, sixth __asm__("r9") = f;
+            long result = -EINTR;
+            if (number != SYS_fallocate || ++allocations % 4 == 0)
+                __asm__ volatile("syscall" : "=a"(result)
+                    : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth), "r"(sixth)
+                    : "rcx", "r11", "memory");
+            if (result < 0) errno = -result;
+            return result < 0 ? -1 : result;
+        }
+        __attribute__((noinline)) int leaf(int x) { __asm__ volatile(""); return x + 1; }
+        int main(void) { return leaf(0) - 1 + (allocations < 8); }
+    "#;
+    let flags = [PATCHABLE, "-O1", "-fno-builtin", "-rdynamic"];
+    let Some(built) = build(SOURCE, "interrupted.c", &flags) else { return };
+    let options = options(&built);
+    let recorded = run(&built, &options);
+    assert_eq!((recorded.exit_code(), recorded.notes), (0, vec![]));
+    let calls = calls(&Trace::open(&options.file).unwrap());
+    assert_eq!(calls, counts([("/main", 1), ("main/leaf", 1)]));
+}
+
+#[test]
 fn c_and_cpp_probes_are_recorded_with_their_values() {
     for (name, flags) in [
         ("probes.c", &["-O0"][..]),
