@@ -445,9 +445,10 @@ static bool take_old(struct thread *thread)
 static bool take_new(struct thread *thread)
 {
 	const uint64_t bytes = PAGE + handover_config.ring_words * 8;
-	int fd = open_file();
+	int fd = open(file.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return false;
+		/* Without a free descriptor this thread has no ring, and later threads may have one. */
+		return errno == EMFILE || errno == ENFILE ? false : failed(errno);
 	void *memory = MAP_FAILED;
 	if (reserve(fd, file.end, bytes)) {
 		memory = map(fd, file.end, bytes, MAP_POPULATE);

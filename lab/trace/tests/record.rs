@@ -458,6 +458,32 @@ fn interrupted_allocation_of_a_ring_is_repeated() {
 }
 
 #[test]
+fn threads_are_recorded_after_one_began_without_a_free_file_descriptor() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <sys/resource.h>
+        __attribute__((noinline)) int work(int x) { __asm__ volatile(""); return x + 1; }
+        static void *thread(void *unused) { for (int i = 0; i < 100; i++) work(i); return unused; }
+        static int run(rlim_t descriptors) {
+            struct rlimit limit;
+            pthread_t one;
+            getrlimit(RLIMIT_NOFILE, &limit);
+            limit.rlim_cur = descriptors ? limit.rlim_max : 0;
+            return setrlimit(RLIMIT_NOFILE, &limit) || pthread_create(&one, 0, thread, 0) || pthread_join(one, 0);
+        }
+        int main(void) { return run(0) || run(1) || work(0) != 1; }
+    "#;
+    let Some(built) = build(SOURCE, "few.c", &[PATCHABLE, "-O1", "-pthread"]) else { return };
+    let options = options(&built);
+    let recorded = run(&built, &options);
+    assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
+    let trace = Trace::open(&options.file).unwrap();
+    assert_eq!((trace.state(), trace.refused_threads_count()), (RecordingState::Finished, 1));
+    let calls = calls(&trace);
+    assert_eq!((calls["thread/work"], calls["main/work"]), (100, 1), "{calls:?}");
+}
+
+#[test]
 fn c_and_cpp_probes_are_recorded_with_their_values() {
     for (name, flags) in [
         ("probes.c", &["-O0"][..]),
