@@ -2,6 +2,7 @@
 //! undamaged parts are read correctly.
 #![cfg(not(any(handover_loom, miri)))]
 
+use handover_probe::format::{self, PAGE_BYTES, SegmentHeader};
 use handover_probe::read::Trace;
 use handover_probe::{Config, ReadError, Recording, disable, enable, probe, span};
 use proptest::prelude::*;
@@ -70,6 +71,19 @@ fn damaged_segment_is_skipped_and_its_events_count_as_missing() {
     let (count, missing) = read(bytes).unwrap();
     assert_eq!(count + missing, EVENTS);
     assert!(missing > 0);
+}
+
+#[test]
+fn function_table_with_the_largest_first_number_is_read_without_panic() {
+    let words = [u64::MAX, 2, 0, 0, 0, 0, 0, 0];
+    let bytes = PAGE_BYTES + 2 * 8;
+    let kind = format::SEGMENT_FUNCTIONS;
+    let segment = SegmentHeader { kind, bytes, payload_checksum: 0, words };
+    let mut forged = samples()[0].clone();
+    let end = forged.len() + bytes as usize;
+    forged.extend(segment.encode());
+    forged.resize(end, 0xff);
+    assert_eq!(read(forged).unwrap(), (EVENTS, 0));
 }
 
 /// Reads damaged bytes. A stream must not yield additional events, as all of its bytes are

@@ -190,7 +190,7 @@ impl TraceIndex {
         }
         let mut table = vec![0; table_bytes as usize];
         read_full(source, offset + PAGE_BYTES, &mut table)?;
-        for (number, word) in (first..).zip(table.as_chunks().0) {
+        for (number, word) in (first..=u64::MAX).zip(table.as_chunks().0) {
             let place = decode_function_word(u64::from_le_bytes(*word));
             if let (Ok(number), Some((module, address))) = (u32::try_from(number), place) {
                 self.functions.push((number, module, address));
