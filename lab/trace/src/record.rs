@@ -24,6 +24,7 @@ mod stream;
 pub use names::add_function_names;
 pub use program::ProgramError;
 
+use crate::text::saturating_sum;
 use handover_probe::Policy;
 use handover_probe::read::{self, RecordingState, Trace};
 use handover_probe::trace_file::{self, with_suffix};
@@ -276,7 +277,7 @@ fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
         pid: trace.pid(),
         program: trace.program().to_owned(),
         threads_count: trace.threads().len(),
-        events_count: trace.threads().iter().map(|thread| thread.events_count).sum(),
+        events_count: saturating_sum(trace.threads().iter().map(|thread| thread.events_count)),
         missing: trace.missing_events(),
         end: trace.state(),
         bytes: std::fs::metadata(&path).map_or(0, |data| data.len()),

@@ -7,7 +7,7 @@ use crate::traces::Traces;
 use crate::tree::TreeLine;
 use crate::walk::{STACK_DEPTH_MAX, WalkCounts};
 use handover_base::units::{format_bytes_rate, format_count, format_ns};
-use handover_probe::read::{ReadAt, RecordingState};
+use handover_probe::read::{ReadAt, RecordingState, Trace};
 
 /// Table with right-aligned columns of numbers and a last column of names.
 struct Table {
@@ -62,6 +62,11 @@ fn percentage_text(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
 }
 
+/// Returns the sum of counts that a damaged or forged file may make as large as it likes.
+pub(crate) fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 fn escape_control_characters(name: &str) -> String {
     let mut text = String::new();
     for c in name.chars() {
@@ -78,7 +83,7 @@ pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
     for (trace, path) in traces.as_slice().iter().zip(traces.paths()) {
         let program = trace.program().rsplit('/').next().unwrap_or_default();
         let threads = trace.threads().len();
-        let events: u64 = trace.threads().iter().map(|thread| thread.events_count).sum();
+        let events = saturating_sum(trace.threads().iter().map(|thread| thread.events_count));
         let ended = match trace.state() {
             RecordingState::Finished => String::new(),
             RecordingState::Failed(0) => ", recording failed".into(),
@@ -106,8 +111,8 @@ pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
 #[must_use]
 pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) -> Vec<String> {
     let missing = traces.missing_events();
-    let damaged_bytes: u64 = traces.as_slice().iter().map(|trace| trace.damaged_bytes()).sum();
-    let refused: u64 = traces.as_slice().iter().map(|trace| trace.refused_threads_count()).sum();
+    let sum = |count: fn(&Trace<S>) -> u64| saturating_sum(traces.as_slice().iter().map(count));
+    let (damaged_bytes, refused) = (sum(Trace::damaged_bytes), sum(Trace::refused_threads_count));
     let depth = format!("calls nested deeper than {STACK_DEPTH_MAX} were skipped");
     let mut lines = Vec::new();
     for (count, what) in [

@@ -2,6 +2,7 @@
 
 use super::sink::ExportBuffer;
 use crate::names::SiteNames;
+use crate::text::saturating_sum;
 use crate::tree::{CallTree, TreeLine};
 use handover_base::units::format_ns;
 use std::fmt::Write as _;
@@ -25,16 +26,16 @@ pub fn write_flamegraph<W: Write>(
 ) -> io::Result<()> {
     let lines = tree.lines(names, usize::MAX);
     let roots = lines.iter().filter(|line| line.level == 0);
-    let whole_ns = roots.map(|line| line.total_ns).sum::<u64>().max(1);
+    let whole_ns = saturating_sum(roots.map(|line| line.total_ns)).max(1);
     let levels_count = lines.iter().map(|line| line.level + 1).max().unwrap_or(0);
     let height_px = levels_count * BAR_PX;
     sink.buffer_mut().extend(HEAD.replace("HEIGHT", &height_px.to_string()).into_bytes());
     // Time at which the next bar of each level begins.
-    let mut next_ns = vec![0];
+    let mut next_ns = vec![0u64];
     for line in &lines {
         let begin_ns = next_ns[line.level];
         next_ns.truncate(line.level);
-        next_ns.extend([begin_ns + line.total_ns, begin_ns]);
+        next_ns.extend([begin_ns.saturating_add(line.total_ns), begin_ns]);
         if line.total_ns as f64 >= SHARE_MIN * whole_ns as f64 {
             let bar = format_bar(line, begin_ns, whole_ns);
             sink.buffer_mut().extend(bar.into_bytes());

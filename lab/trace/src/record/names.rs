@@ -160,7 +160,7 @@ impl<'a> Symbols<'a> {
         let behind = self.0.partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = *self.0.get(behind.checked_sub(1)?)?;
         // Symbols from assembly have no size.
-        (size == 0 || address < start + size).then_some(name)
+        (size == 0 || address - start < size).then_some(name)
     }
 }
 
@@ -197,5 +197,7 @@ mod tests {
         let symbols = Symbols(vec![(16, 8, "a"), (32, 0, "b"), (64, 4, "c")]);
         let named = [15, 16, 23, 24, 40, 67, 68].map(|address| symbols.name(address));
         assert_eq!(named, [None, Some("a"), Some("a"), None, Some("b"), Some("c"), None]);
+        let last = Symbols(vec![(u64::MAX - 1, 8, "last")]);
+        assert_eq!(last.name(u64::MAX), Some("last"));
     }
 }

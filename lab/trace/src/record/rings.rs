@@ -114,7 +114,7 @@ impl RingFile {
             let mut bytes = [0; SEGMENT_BYTES as usize];
             self.file.read_exact_at(&mut bytes, self.next_offset)?;
             let Some(segment) = SegmentHeader::decode(&bytes) else { break };
-            if self.next_offset + segment.bytes > end {
+            if segment.bytes > end - self.next_offset {
                 break;
             }
             match segment.kind {
@@ -157,9 +157,10 @@ impl RingFile {
             let count = self.read_word(offset + 8 * (3 + functions::COUNT_FIELD as u64))?;
             let mut table = vec![0; (count.min(1 << 18) * 8) as usize];
             self.file.read_exact_at(&mut table, offset + PAGE_BYTES)?;
-            for (number, word) in (first..).zip(table.as_chunks().0) {
-                if let Some((module, address)) = decode_function_word(u64::from_le_bytes(*word)) {
-                    all.push((number as u32, module, address));
+            for (number, word) in (first..=u64::MAX).zip(table.as_chunks().0) {
+                let place = decode_function_word(u64::from_le_bytes(*word));
+                if let (Ok(number), Some((module, address))) = (u32::try_from(number), place) {
+                    all.push((number, module, address));
                 }
             }
         }

@@ -1,12 +1,16 @@
 //! Files that are damaged, cut off or not traces.
 
 use crate::samples::{recorded, sample};
+use handover_probe::format::{self, SegmentHeader};
 use handover_probe::read::Trace;
 use handover_probe::{ReadError, span};
 use handover_trace::{
-    CallStatistics, ExportFormat, SiteNames, TraceError, Traces, TreeGrouping, export, walk,
+    CallStatistics, ExportFormat, SiteNames, TraceError, Traces, TreeGrouping, WalkCounts, export,
+    missing_event_lines, trace_headlines, walk,
 };
+use std::cell::Cell;
 use std::fs;
+use std::sync::Barrier;
 
 #[test]
 fn file_that_is_not_a_trace_is_refused_with_its_name() {
@@ -59,6 +63,49 @@ fn intact_parts_of_a_damaged_file_are_shown_and_nest() {
                     crate::perfetto::tracks(&out).iter().for_each(crate::perfetto::assert_nests);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn forged_counts_and_times_saturate() {
+    let bytes = fs::read(&sample().paths()[0]).unwrap();
+    // Two threads, each with more events than a file can have, and as many refused threads.
+    let mut counts = bytes.clone();
+    for lane in [1_000, 1_001] {
+        let words = [lane, u64::MAX, 0, 0, u64::MAX, u64::MAX, 0, 0];
+        counts.extend(SegmentHeader::encode_with_payload(format::SEGMENT_CHUNK, words, &[]));
+    }
+    let traces = Traces::from_trace(Trace::from_bytes(counts).unwrap());
+    assert!(trace_headlines(&traces).contains("threads"));
+    assert!(!missing_event_lines(&traces, &WalkCounts::default()).is_empty());
+    // Three calls, from before the begin of the recording to after it, by a clock so slow that each lasts longer than a
+    // third of the largest number.
+    let (barrier, middle_ticks) = (Barrier::new(4), Cell::new(0));
+    let (_folder, traces) = recorded("slow", "slow.*", || {
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let _span = span!("slow.span");
+                    barrier.wait();
+                    barrier.wait();
+                });
+            }
+            barrier.wait();
+            middle_ticks.set(handover_base::clock::ticks());
+            barrier.wait();
+        });
+    });
+    let mut times = fs::read(&traces.paths()[0]).unwrap();
+    times[40..48].copy_from_slice(&1e-9f64.to_le_bytes());
+    times[48..56].copy_from_slice(&middle_ticks.get().to_le_bytes());
+    let times = handover_probe::read::repair_checksums(times);
+    let traces = Traces::from_trace(Trace::from_bytes(times).unwrap());
+    let names = SiteNames::with_all_selected(&traces);
+    walk(&traces, &names, &mut CallStatistics::new()).unwrap();
+    for format in ExportFormat::ALL {
+        for grouping in [TreeGrouping::Processes, TreeGrouping::Threads] {
+            export(&traces, &names, *format, grouping, &mut Vec::new()).unwrap();
         }
     }
 }
