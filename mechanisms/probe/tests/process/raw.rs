@@ -57,15 +57,16 @@ pub(crate) fn die_after(seconds: u32) {
 pub(crate) fn waits_for_its_own_signal() -> bool {
     let mut set = std::mem::MaybeUninit::uninit();
     let mut signal = 0;
-    // SAFETY: `set` is valid for writing; sigemptyset() initializes it before its other uses, and
-    // `signal` is valid for writing.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1);
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        libc::kill(libc::getpid(), libc::SIGUSR1);
-        libc::sigwait(set.as_ptr(), &raw mut signal);
-    }
+    // SAFETY: `set` is valid for writing.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: sigemptyset() has initialized `set`.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1) };
+    // SAFETY: `set` is initialized; the old mask is not requested.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: takes a number only; `raise` would send the signal to this thread alone.
+    unsafe { libc::kill(std::process::id().cast_signed(), libc::SIGUSR1) };
+    // SAFETY: `set` is initialized, and `signal` is valid for writing.
+    unsafe { libc::sigwait(set.as_ptr(), &raw mut signal) };
     signal == libc::SIGUSR1
 }
 
