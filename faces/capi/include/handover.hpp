@@ -1,6 +1,8 @@
 /* handover.hpp: the C interface of handover.h for C++17, with owning classes, exceptions, std::chrono and templates.
  *
- * Classes can be moved and not copied; each destroys its handle. A function that fails throws handover::error, except
+ * Classes can be moved and not copied; each destroys its handle. Where the C interface refuses this with HANDOVER_BUSY
+ * or HANDOVER_WRONG_THREAD, event_machine and rpc_endpoint call std::terminate(), as the handlers that still run would
+ * use what the object owns; the handles of other classes are then leaked. A function that fails throws handover::error, except
  * for the expected outcomes (full, empty, closed, timed out), which are results. What handover.h says on threads,
  * ownership and blocking holds here too. Callbacks must not throw, except those of rpc_endpoint, whose exceptions are
  * errors of the caller.
@@ -81,9 +83,21 @@ inline std::uint64_t limit_ns(nanoseconds limit)
     return limit.count() < 0 ? 0 : static_cast<std::uint64_t>(limit.count());
 }
 
-inline handover_status destroy_machine(handover_event_machine *machine)
+/* Ends the program if a handle was not destroyed whose handlers may still use the state that is freed next. */
+inline void terminate_unless_destroyed(handover_status status) noexcept
 {
-    return handover_event_destroy(machine, nullptr, nullptr);
+    if (status == HANDOVER_BUSY || status == HANDOVER_WRONG_THREAD)
+        std::terminate();
+}
+
+inline void destroy_machine(handover_event_machine *machine) noexcept
+{
+    terminate_unless_destroyed(handover_event_destroy(machine, nullptr, nullptr));
+}
+
+inline void destroy_endpoint(handover_rpc_endpoint *endpoint) noexcept
+{
+    terminate_unless_destroyed(handover_rpc_destroy(endpoint));
 }
 
 inline handover_status finish_recording(handover_probe_recording *recording)
@@ -405,7 +419,8 @@ template <class T> std::pair<event_reply<T>, event_pending_reply<T>> make_reply(
     return { event_reply<T>(reply), event_pending_reply<T>(pending) };
 }
 
-/* Event machine whose messages a function handles; the function gets the machine, to start timers for example. */
+/* Event machine whose messages a function handles; the function gets the machine, to start timers for example. Its
+ * destruction within the handler, or while another thread runs it, ends the program by std::terminate(). */
 class event_machine {
 public:
     using handler = std::function<void(event_machine &, const handover_event_message &)>;
@@ -698,7 +713,8 @@ private:
     detail::handle<handover_rpc_memory, handover_rpc_memory_destroy> handle_;
 };
 
-/* Endpoint of remote procedure calls. */
+/* Endpoint of remote procedure calls. Its destruction within a procedure, or while another thread uses it, ends the
+ * program by std::terminate(). */
 class rpc_endpoint {
 public:
     using bytes = std::vector<unsigned char>;
@@ -823,7 +839,7 @@ private:
 
     // The endpoint is destroyed before the state that its handlers use.
     std::unique_ptr<state> state_;
-    detail::handle<handover_rpc_endpoint, handover_rpc_destroy> handle_;
+    detail::handle<handover_rpc_endpoint, detail::destroy_endpoint> handle_;
 };
 
 /* Recording of the events of handover_probe.h. */

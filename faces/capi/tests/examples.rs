@@ -190,6 +190,18 @@ fn cpp_example_prints_what_it_should() {
     }
 }
 
+#[test]
+fn cpp_object_destroyed_within_its_own_handler_terminates_the_program() {
+    if !has("g++", "destruction within a handler") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("make a temporary folder");
+    let program = compile("g++", "tests/c/destroy.cpp", folder.path(), &[]);
+    for kind in ["machine", "endpoint"] {
+        assert_eq!(run(command(&program).arg(kind)), "terminated\n", "{kind}");
+    }
+}
+
 const REFUSED: &str = "every misuse was refused\n";
 
 #[test]
