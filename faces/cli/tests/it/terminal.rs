@@ -206,8 +206,7 @@ fn key_q_ends_the_run_keeps_measurements_and_restores_the_terminal() {
     let mut tty = Tty::start(home.handover(words), 100);
     tty.wait_for("q ends the run");
     assert!(!tty.is_usual(), "keys come one by one");
-    let first = tty.shown().len();
-    wait_until("another look", || tty.shown().len() > first);
+    wait_until("a figure", || home.run("show last --json").out.contains("\"median\""));
     tty.press("xq");
     wait_until("its end", || tty.child.try_wait().expect("a child").is_some());
     assert!(tty.is_usual(), "as it was");
