@@ -39,7 +39,7 @@ fn cpu_time_of_a_running_thread_is_not_a_tick_behind() {
         let counted_ns = (usage::thread_usage() - usage_before).cpu_ns();
         // Read afterwards, as reading it brings the other up to date.
         let used_ns = cpu_ns() - before_ns;
-        assert!(counted_ns.abs_diff(used_ns) < 500_000, "{counted_ns} of {used_ns} ns");
+        assert!(counted_ns.abs_diff(used_ns) < 1_500_000, "{counted_ns} of {used_ns} ns");
     }
 }
 
