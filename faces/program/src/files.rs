@@ -47,7 +47,9 @@ pub fn refuse_database(path: &Path) -> io::Result<()> {
         && File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).is_ok()
         && bytes == FIRST_BYTES;
     match is_database {
-        true => Err(io::Error::other("it is a database, such as a store of results")),
+        true => Err(io::Error::other(
+            "it is a database, such as a store of results, and is not replaced",
+        )),
         false => Ok(()),
     }
 }

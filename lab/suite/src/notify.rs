@@ -319,7 +319,7 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
     }
 }
 
-/// Returns the CPU time of the calling thread. Exact, whereas `getrusage` may be a timer tick behind.
+/// Returns the CPU time of the calling thread, in ns; `usage::thread_usage` counts whole microseconds.
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -301,8 +301,11 @@ pub(super) fn report_path(options: &ResultOptions) -> anyhow::Result<Option<Path
     if options.no_report {
         return Ok(None);
     }
-    check_writable(&options.report, "--report")
-        .map_err(|error| to_usage_error(format!("{error}; give --report FILE or --no-report")))?;
+    check_writable(&options.report, "--report").map_err(|error| {
+        to_usage_error(format!(
+            "{error}; name another file with --report FILE, or give --no-report"
+        ))
+    })?;
     Ok(Some(options.report.clone()))
 }
 
@@ -314,7 +317,7 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
     };
     let existed = files::resolve_links(path).map_err(refused)?.exists();
     files::refuse_database(path)
-        .map_err(|error| to_usage_error(format!("{option} {file}: {error}; name another file")))?;
+        .map_err(|error| to_usage_error(format!("{option} {file}: {error}")))?;
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());

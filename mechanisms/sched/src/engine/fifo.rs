@@ -37,8 +37,8 @@ pub struct Fifo<T> {
     /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has the
     /// policy [`DropPolicy::Head`].
     ends_of_flows: Vec<FlowEnds>,
-    /// Counts of packets, modulo 2^64: `enqueued` without `tail` and `dequeued` without `head`, so that a packet changes
-    /// the position alone.
+    /// Totals, of which `enqueued` has the difference to `tail` and `dequeued` the difference to `head`, modulo 2^64: a
+    /// packet then changes a position and no total.
     totals: Totals,
     packets_max: u32,
     flows_max: u32,
