@@ -500,6 +500,7 @@ impl<T> Wheel<T> {
         let mut opened = false;
         self.newest_key = NO_KEY;
         self.unsorted.clear();
+        let records = &self.records;
         while self.unsorted.len() < SORTED_ENTRIES_TARGET {
             let Some(first) = self.levels.first_slot() else { break };
             let limit_ns = if opened { limit_ns.min(self.now_ns) } else { limit_ns };
@@ -509,17 +510,17 @@ impl<T> Wheel<T> {
             if first.lowest_ns <= self.now_ns {
                 self.ahead_count = 0;
             }
-            self.ahead_count += self.levels.drain_first_slot(first, &mut self.unsorted);
+            self.ahead_count += self.levels.drain_first_slot(first, &mut self.unsorted, |entry| {
+                records.prefetch(entry);
+            });
             opened = true;
         }
         if !opened {
             return false;
         }
-        // Stale entries are not worth sorting. The records of all entries are read at once, and are in the cache when
-        // the timers are popped. Meanwhile the records for the next opening are fetched.
-        let records = &self.records;
+        // Stale entries are not worth sorting. The records of all entries were prefetched while their slots were
+        // drained, and are still in the cache when the timers are popped.
         let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
-        self.levels.prefetch_due(self.now_ns, |entry| records.prefetch(entry));
         sort_into(&mut self.sorted, &self.unsorted[..kept_count]);
         self.sorted_at = 0;
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);

@@ -1,4 +1,8 @@
-//! All of this crate's `unsafe`: prefetching of memory.
+//! All of this crate's `unsafe`: records whose payloads are absent if they are vacant, and prefetching of memory.
+
+mod record;
+
+pub(crate) use record::{HAS_EXTRA, RETIRED, Record, STAMP_INCREMENT};
 
 /// Prefetches the first cache line of `it` for reading. This is a hint to the CPU and accesses nothing.
 #[inline(always)]

@@ -34,8 +34,6 @@ const SORTED_BLOCKS_MAX: usize = 16;
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
 /// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
 pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
-/// Maximum number of blocks of a slot whose entries' timers are prefetched.
-const PREFETCHED_BLOCKS_MAX: usize = 4;
 /// Number of blocks above which a wheel with few timers is swept of stale entries. The newest block
 /// of each slot does not count.
 const CROWDED_BLOCKS_MIN: usize = 8;
@@ -117,6 +115,8 @@ pub(super) struct WheelLevels {
     occupied: [u64; LEVELS_COUNT],
     /// Link to the newest block of each slot.
     slots: Vec<Link>,
+    /// Number of blocks of each slot.
+    blocks_counts: Vec<u32>,
     blocks: Vec<Block>,
     /// Index of the first block in the list of free blocks, or [`NO_BLOCK`].
     first_free: u32,
@@ -139,6 +139,7 @@ impl WheelLevels {
             levels: 0,
             occupied: [0; LEVELS_COUNT],
             slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
+            blocks_counts: vec![0; LEVELS_COUNT * SLOTS_PER_LEVEL],
             blocks: Vec::with_capacity(blocks),
             first_free: NO_BLOCK,
             free_count: 0,
@@ -214,22 +215,27 @@ impl WheelLevels {
     /// Moves the entries of the earliest slot to `unsorted`, or to lower levels if they are many.
     /// Returns the number of entries moved to lower levels. On level 0, leaves what exceeds
     /// [`SORTED_ENTRIES_MAX`].
+    ///
+    /// Calls `prefetch_timer` for each entry moved to `unsorted`. The next block is fetched meanwhile.
     pub(super) fn drain_first_slot(
         &mut self,
         first: FirstSlot,
         unsorted: &mut Vec<TimerEntry>,
+        mut prefetch_timer: impl FnMut(TimerEntry),
     ) -> usize {
         if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
             return 0;
         }
         let is_last_digit = first.level == 0;
-        let small = is_last_digit || self.is_small(first.slot);
-        if small {
+        if is_last_digit || self.blocks_counts[first.slot] as usize <= SORTED_BLOCKS_MAX {
             for _ in 0..SORTED_BLOCKS_MAX {
                 let Link { block, len } = self.slots[first.slot];
                 let Some(head) = self.blocks.get(block as usize) else { break };
-                unsorted.extend_from_slice(&head.entries[..len as usize]);
+                self.prefetch(head.next);
+                let entries = &head.entries[..len as usize];
+                entries.iter().for_each(|&entry| prefetch_timer(entry));
+                unsorted.extend_from_slice(entries);
                 self.drop_head(first.slot);
             }
             let has_rest = self.slots[first.slot].block != NO_BLOCK;
@@ -241,24 +247,6 @@ impl WheelLevels {
         self.base_ns = first.lowest_ns;
         self.deadline_ns_min = first.lowest_ns;
         self.cascade(first.slot)
-    }
-
-    /// Calls `prefetch_timer` for entries of the slots that are opened next, as far as these begin by `now_ns` and are
-    /// on the same level.
-    pub(super) fn prefetch_due(&self, now_ns: u64, mut prefetch_timer: impl FnMut(TimerEntry)) {
-        let Some(first) = self.first_slot() else { return };
-        let mut entries_left = SORTED_ENTRIES_TARGET;
-        for digit in first.slot % SLOTS_PER_LEVEL..SLOTS_PER_LEVEL {
-            if entries_left == 0 || self.slot_bounds_ns(first.level, digit).0 > now_ns {
-                return;
-            }
-            let blocks = self.chain(first.level * SLOTS_PER_LEVEL + digit);
-            for (link, block) in blocks.take(PREFETCHED_BLOCKS_MAX) {
-                let entries = &block.entries[..link.len as usize];
-                entries.iter().for_each(|&entry| prefetch_timer(entry));
-                entries_left = entries_left.saturating_sub(entries.len());
-            }
-        }
     }
 
     /// Moves all entries of slot `index` to lower levels; returns their number.
@@ -360,7 +348,7 @@ impl WheelLevels {
                 let merged = &mut self.blocks[at as usize];
                 merged.entries[kept..kept + rest].copy_from_slice(&entries[..rest]);
                 merged.next = after;
-                self.release(next.block);
+                self.release(index, next.block);
                 Link { block: at, len: (kept + rest) as u32 }
             }
             NO_BLOCK if kept == 0 => {
@@ -368,7 +356,7 @@ impl WheelLevels {
                 return len;
             }
             _ if kept == 0 => {
-                self.release(at);
+                self.release(index, at);
                 next
             }
             _ => {
@@ -405,19 +393,6 @@ impl WheelLevels {
         }
     }
 
-    /// Iterates over the blocks of slot `index`, newest first.
-    fn chain(&self, index: usize) -> impl Iterator<Item = (Link, &Block)> {
-        let block = |link: Link| Some((link, self.blocks.get(link.block as usize)?));
-        std::iter::successors(block(self.slots[index]), move |(_, at)| block(at.next))
-    }
-
-    /// Returns `true` if slot `index` has at most [`SORTED_BLOCKS_MAX`] blocks, whose entries are sorted at once.
-    ///
-    /// Prefetches the entries of these blocks, which are read next. The chain itself is a miss for each block.
-    fn is_small(&self, index: usize) -> bool {
-        self.chain(index).inspect(|&(link, _)| self.prefetch(link)).nth(SORTED_BLOCKS_MAX).is_none()
-    }
-
     /// Adds an entry to a new block of slot `index`.
     #[cold]
     #[inline(never)]
@@ -442,6 +417,7 @@ impl WheelLevels {
             self.occupied[level] |= 1 << (index % SLOTS_PER_LEVEL);
         }
         self.slots[index] = Link { block, len: 1 };
+        self.blocks_counts[index] += 1;
     }
 
     /// Frees the newest block of slot `index`, which must have one.
@@ -449,7 +425,7 @@ impl WheelLevels {
         let level = index / SLOTS_PER_LEVEL;
         let head = self.slots[index].block;
         let next = self.blocks[head as usize].next;
-        self.release(head);
+        self.release(index, head);
         self.slots[index] = next;
         if next.block == NO_BLOCK {
             self.occupied[level] &= !(1 << (index % SLOTS_PER_LEVEL));
@@ -459,8 +435,9 @@ impl WheelLevels {
         }
     }
 
-    /// Adds a block to the list of free blocks.
-    fn release(&mut self, block: u32) {
+    /// Adds a block of slot `index` to the list of free blocks.
+    fn release(&mut self, index: usize, block: u32) {
+        self.blocks_counts[index] -= 1;
         if self.sweep_position.before == block {
             self.sweep_position.before = NO_BLOCK;
         }
@@ -509,41 +486,34 @@ pub(super) fn retain(
 mod tests {
     use super::*;
 
-    /// Returns the deadlines of the entries that `prefetch_due` passes at `now_ns`, in order.
-    fn prefetched_ns(levels: &WheelLevels, now_ns: u64) -> Vec<u64> {
-        let mut seen_ns = Vec::new();
-        levels.prefetch_due(now_ns, |entry| seen_ns.push(entry.deadline_ns));
-        seen_ns
-    }
-
-    #[test]
-    fn entries_of_due_slots_on_the_first_level_are_prefetched() {
-        let mut levels = WheelLevels::new(0, 0);
-        assert_eq!(prefetched_ns(&levels, u64::MAX), []);
-        // Three slots of level 0, two of level 1, and the last slot of all.
-        for deadline_ns in [10, 20, 30, 70, 140, u64::MAX] {
-            levels.push(TimerEntry::new(deadline_ns, deadline_ns));
+    /// Fails unless the count of each slot's blocks is the length of its chain.
+    fn check_counts(levels: &WheelLevels) {
+        for (index, &count) in levels.blocks_counts.iter().enumerate() {
+            let block = |link: Link| levels.blocks.get(link.block as usize);
+            let chain = std::iter::successors(block(levels.slots[index]), |at| block(at.next));
+            assert_eq!(chain.count(), count as usize, "slot {index}");
         }
-        assert_eq!(prefetched_ns(&levels, 9), []);
-        assert_eq!(prefetched_ns(&levels, 20), [10, 20]);
-        assert_eq!(prefetched_ns(&levels, u64::MAX), [10, 20, 30]);
     }
 
     #[test]
-    fn last_slot_of_all_is_prefetched_once_it_begins() {
+    fn blocks_of_each_slot_are_counted() {
         let mut levels = WheelLevels::new(0, 0);
-        levels.push(TimerEntry::new(u64::MAX, 1));
-        let begins_ns = 15 << (DIGIT_BITS * (LEVELS_COUNT as u32 - 1));
-        assert_eq!(prefetched_ns(&levels, begins_ns - 1), []);
-        assert_eq!(prefetched_ns(&levels, begins_ns), [u64::MAX]);
-    }
-
-    #[test]
-    fn number_of_prefetched_entries_is_limited() {
-        let mut levels = WheelLevels::new(0, 0);
-        (0..10_000).for_each(|at| levels.push(TimerEntry::new(1 + at % 60, at)));
-        let count = prefetched_ns(&levels, u64::MAX).len();
-        assert!(count <= SORTED_ENTRIES_TARGET + PREFETCHED_BLOCKS_MAX * BLOCK_ENTRIES);
-        assert!(count >= SORTED_ENTRIES_TARGET);
+        let steps: u64 = if cfg!(miri) { 300 } else { 20_000 };
+        let hash = |at: u64| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let (mut opened, mut drained_count) = (Vec::new(), 0);
+        for at in 1..=steps {
+            let deadline_ns = levels.deadline_ns_min() + hash(at) % 100_000;
+            levels.push(TimerEntry::new(deadline_ns, at));
+            levels.sweep(|_| (), |entry| hash(entry.key) % 3 != 0);
+            if at % 100 == 0 {
+                let first = levels.first_slot().expect("entries were added");
+                levels.drain_first_slot(first, &mut opened, |_| drained_count += 1);
+                check_counts(&levels);
+            }
+        }
+        assert_eq!(opened.len(), drained_count);
+        assert!(drained_count > 0);
+        levels.rewind(0);
+        check_counts(&levels);
     }
 }

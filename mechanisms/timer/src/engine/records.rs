@@ -1,20 +1,20 @@
 //! The timers' records: a slab whose slots carry a generation.
 
 use super::entry::TimerEntry;
-use crate::raw::prefetch_for_read;
+use crate::raw::{HAS_EXTRA, RETIRED, Record, STAMP_INCREMENT};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Handle of a timer. No other timer of the same wheel has the same handle at any time.
 ///
 /// A handle of another wheel is refused like that of a timer that has ended: each wheel numbers the timers of a record
-/// from a start of its own. The starts of the first 1,000 wheels of a process are at least 2^18 apart, so that a handle
-/// is refused unless its record has held 2^18 timers more in one of the two wheels than in the other. Beyond that, and
+/// from a start of its own. The starts of the first 1,000 wheels of a process are at least 2^17 apart, so that a handle
+/// is refused unless its record has held 2^17 timers more in one of the two wheels than in the other. Beyond that, and
 /// with more wheels, it may name a running timer: keep handles with their wheel. It never names a timer where none is
 /// running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
-    /// Index of the timer's record in the upper half, the record's stamp in the lower, without [`HAS_EXTRA`].
+    /// Index of the timer's record in the upper half, the record's stamp in the lower, without flags.
     NonZeroU64,
 );
 
@@ -57,17 +57,11 @@ impl TimerId {
     }
 }
 
-/// Flag in a record's stamp: the timer was rescheduled or is periodic, and so has [`ExtraData`].
-const HAS_EXTRA: u32 = 1;
-/// Number added to a record's stamp each time its timer ends.
-const STAMP_INCREMENT: u32 = 2;
 /// Number of generations from which each wheel gets the one that its records begin with. It is half
 /// of all generations, so that each record of any wheel has at least as many.
-const FIRST_GENERATIONS: u32 = 1 << 30;
+const FIRST_GENERATIONS: u32 = 1 << 29;
 /// Number of wheels that this process has created.
 static WHEELS_COUNT: AtomicU32 = AtomicU32::new(0);
-/// Stamp of a record that has used up its stamps and is never used again.
-const RETIRED: u32 = 0;
 
 /// Additional data of a timer that was rescheduled or is periodic.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,22 +85,9 @@ pub(super) enum EntryState {
     Stale,
 }
 
-/// Record of a running timer, or a vacant record.
-#[derive(Debug)]
-struct Record<T> {
-    deadline_ns: u64,
-    /// Payload of the timer; `None` if the record is vacant.
-    payload: Option<T>,
-    /// Generation of the record, combined with the flag [`HAS_EXTRA`]. Entries and handles of the current timer contain
-    /// the same generation, so that stale ones are recognised.
-    stamp: u32,
-}
-
 /// Data of all running timers, by record index.
-#[derive(Debug)]
 pub(super) struct TimerRecords<T> {
-    /// Records of all timers. Kept as small as possible: at a million timers, random accesses to it take most of the
-    /// time.
+    /// Records of all timers.
     records: Vec<Record<T>>,
     /// Additional data of timers, by record index; shorter than `records` if the last records need
     /// none.
@@ -171,11 +152,10 @@ impl<T> TimerRecords<T> {
         };
         self.vacant_count -= 1;
         let record = &mut self.records[index as usize];
-        let Some(id) = timer_id(index, record.stamp) else {
+        let Some(id) = timer_id(index, record.next_stamp()) else {
             return self.store_in_other_record(deadline_ns, payload);
         };
-        record.deadline_ns = deadline_ns;
-        record.payload = Some(payload);
+        record.fill(deadline_ns, payload);
         Ok(id)
     }
 
@@ -198,7 +178,7 @@ impl<T> TimerRecords<T> {
         }
         let stamp = self.first_stamp;
         let Some(id) = timer_id(index, stamp) else { return Err(payload) };
-        self.records.push(Record { deadline_ns, payload: Some(payload), stamp });
+        self.records.push(Record::new(stamp, deadline_ns, payload));
         self.vacant_indices.push(0);
         Ok(id)
     }
@@ -211,13 +191,7 @@ impl<T> TimerRecords<T> {
     /// Vacates the record of a timer and returns the payload; `None` if the timer is not running.
     #[inline]
     pub(super) fn remove(&mut self, id: TimerId) -> Option<T> {
-        let record = self.records.get_mut(id.index() as usize)?;
-        if record.stamp & !HAS_EXTRA != id.stamp() {
-            return None;
-        }
-        let payload = record.payload.take()?;
-        // The stamp may wrap to RETIRED.
-        record.stamp = id.stamp().wrapping_add(STAMP_INCREMENT);
+        let payload = self.records.get_mut(id.index() as usize)?.vacate(id.stamp())?;
         self.vacant_indices[self.vacant_count] = id.index();
         self.vacant_count += 1;
         Some(payload)
@@ -229,30 +203,31 @@ impl<T> TimerRecords<T> {
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find_index(id)?;
         let entry_ns = self.extra(index).entry_ns;
-        self.records[index as usize].deadline_ns = deadline_ns;
+        self.records[index as usize].set_deadline_ns(deadline_ns);
         Some(deadline_ns < entry_ns)
     }
 
     /// Sets the deadline of the timer in record `index`, which has additional data.
     pub(super) fn set_deadline(&mut self, index: u32, deadline_ns: u64) {
-        self.records[index as usize].deadline_ns = deadline_ns;
+        self.records[index as usize].set_deadline_ns(deadline_ns);
     }
 
     /// Creates a new entry for the timer in record `index`, which has additional data. The timer's other entries are
     /// stale from now on.
     pub(super) fn new_entry(&mut self, index: u32) -> TimerEntry {
-        let Record { deadline_ns, stamp, .. } = self.records[index as usize];
+        let record = &self.records[index as usize];
+        let (deadline_ns, stamp) = (record.deadline_ns(), record.stamp());
         self.extra(index).entry_ns = deadline_ns;
-        TimerEntry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !HAS_EXTRA))
+        TimerEntry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp))
     }
 
     /// Returns the additional data of the timer in record `index`, after creating it if there is none.
     fn extra(&mut self, index: u32) -> &mut ExtraData {
         let at = index as usize;
         let record = &mut self.records[at];
-        if record.stamp & HAS_EXTRA == 0 {
-            record.stamp |= HAS_EXTRA;
-            let entry_ns = record.deadline_ns;
+        if record.full_stamp() & HAS_EXTRA == 0 {
+            record.set_has_extra();
+            let entry_ns = record.deadline_ns();
             if self.extras.len() <= at {
                 let slots = self.records.capacity();
                 self.extras.reserve_exact(slots - self.extras.len());
@@ -264,50 +239,46 @@ impl<T> TimerRecords<T> {
     }
 
     /// Returns the index of a running timer's record; `None` if the timer is not running.
-    ///
-    /// A vacant slot has the stamp of its next timer, which a handle of another wheel may carry.
     #[inline]
     pub(super) fn find_index(&self, id: TimerId) -> Option<u32> {
         let record = self.records.get(id.index() as usize)?;
-        let is_running = record.stamp & !HAS_EXTRA == id.stamp() && record.payload.is_some();
-        is_running.then_some(id.index())
+        record.is_of(id.stamp()).then_some(id.index())
     }
 
     /// Returns the handle of the running timer in record `index`. Returns `None` if the record is
     /// vacant, or there is none.
     pub(super) fn running_id(&self, index: u32) -> Option<TimerId> {
         let record = self.records.get(index as usize)?;
-        record.payload.as_ref()?;
-        timer_id(index, record.stamp & !HAS_EXTRA)
+        record.payload()?;
+        timer_id(index, record.stamp())
     }
 
     /// Returns an iterator over the running timers, with their handles, deadlines in ns and payloads.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TimerId, u64, &T)> {
         self.records.iter().zip(0_u32..).filter_map(|(record, index)| {
-            let payload = record.payload.as_ref()?;
-            Some((timer_id(index, record.stamp & !HAS_EXTRA)?, record.deadline_ns, payload))
+            let payload = record.payload()?;
+            Some((timer_id(index, record.stamp())?, record.deadline_ns(), payload))
         })
     }
 
     pub(super) fn deadline_ns(&self, index: u32) -> u64 {
-        self.records[index as usize].deadline_ns
+        self.records[index as usize].deadline_ns()
     }
 
     pub(super) fn payload(&self, index: u32) -> Option<&T> {
-        self.records[index as usize].payload.as_ref()
+        self.records[index as usize].payload()
     }
 
     pub(super) fn payload_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.records[index as usize].payload.as_mut()
+        self.records[index as usize].payload_mut()
     }
 
     /// Prefetches the record of an entry's timer: what [`is_running`](Self::is_running) and [`remove`](Self::remove)
-    /// access, which may be in two cache lines.
+    /// access.
     #[inline]
     pub(super) fn prefetch(&self, entry: TimerEntry) {
         if let Some(record) = self.records.get(entry.index() as usize) {
-            prefetch_for_read(&record.stamp);
-            prefetch_for_read(&record.payload);
+            record.prefetch();
         }
     }
 
@@ -317,13 +288,13 @@ impl<T> TimerRecords<T> {
     /// Unlike [`entry_state`](Self::entry_state), it has no branch on the result.
     #[inline]
     pub(super) fn is_running(&self, entry: TimerEntry) -> bool {
-        self.records[entry.index() as usize].stamp & !HAS_EXTRA == entry.stamp()
+        self.records[entry.index() as usize].stamp() == entry.stamp()
     }
 
     /// Returns the state of `entry` by the record of its timer.
     #[inline]
     pub(super) fn entry_state(&self, entry: TimerEntry) -> EntryState {
-        let stamp = self.records[entry.index() as usize].stamp;
+        let stamp = self.records[entry.index() as usize].full_stamp();
         if stamp == entry.stamp() {
             EntryState::Once
         } else {
@@ -342,7 +313,7 @@ impl<T> TimerRecords<T> {
         let ExtraData { entry_ns, period_ns } = self.extras[at];
         match period_ns {
             _ if entry_ns != entry.deadline_ns => EntryState::Stale,
-            _ if entry_ns != self.records[at].deadline_ns => EntryState::Postponed,
+            _ if entry_ns != self.records[at].deadline_ns() => EntryState::Postponed,
             Some(period_ns) => EntryState::Periodic(period_ns),
             None => EntryState::Once,
         }
@@ -350,7 +321,7 @@ impl<T> TimerRecords<T> {
 }
 
 /// Returns the handle of the timer in record `index` with this stamp. Returns `None` if the record
-/// is retired. [`HAS_EXTRA`] is not set in the stamp.
+/// is retired. The stamp has no flags.
 #[inline]
 fn timer_id(index: u32, stamp: u32) -> Option<TimerId> {
     if stamp == RETIRED {
@@ -367,7 +338,7 @@ mod tests {
     fn first_generations_of_a_thousand_wheels_are_far_apart() {
         let mut stamps: Vec<_> = (0..1_000).map(first_stamp).collect();
         stamps.sort_unstable();
-        assert!(stamps.windows(2).all(|two| two[1] - two[0] >= STAMP_INCREMENT << 18));
+        assert!(stamps.windows(2).all(|two| two[1] - two[0] >= STAMP_INCREMENT << 17));
         let ranges = (0..u32::MAX).step_by(1_000_003).map(first_stamp);
         let generations = ranges.map(|stamp| (u32::MAX - stamp) / STAMP_INCREMENT + 1);
         assert!(generations.min() >= Some(FIRST_GENERATIONS));
@@ -379,7 +350,7 @@ mod tests {
         let mut records = TimerRecords::new(1, 0);
         let first = records.insert(1, "first").expect("too many timers");
         assert_eq!(records.remove(first), Some("first"));
-        records.records[0].stamp = u32::MAX - HAS_EXTRA; // as after all other generations
+        records.records[0].skip_to_last_stamp(); // as after all other generations
         let last = records.insert(2, "last").expect("too many timers");
         assert_eq!(last.index(), 0);
         assert_eq!(records.remove(last), Some("last"));
