@@ -66,6 +66,16 @@ impl<T> SpscShared<T> {
         unsafe { self.rows.slot(self.row(position)) }
     }
 
+    /// Iterates over the slots for `count` successive positions from `position` on, but ends at the last row of the ring:
+    /// the slots for later positions are in the first rows.
+    #[inline(always)]
+    fn slots_from(&self, position: u64, count: u64) -> impl Iterator<Item = &Slot<T>> {
+        let row = self.row(position);
+        let end = row + count.min(self.mask + 1 - row as u64) as usize;
+        // SAFETY: `end` is not above the number of rows.
+        (row..end).map(|row| unsafe { self.rows.slot(row) })
+    }
+
     /// Returns `true` if the access to `position` should prefetch a later cache line. A cache line
     /// then begins at `position`, and the line [`SLOTS_AHEAD`](Self::SLOTS_AHEAD) slots after it
     /// ends below `end`.
@@ -73,6 +83,14 @@ impl<T> SpscShared<T> {
     fn should_prefetch(position: u64, end: u64) -> bool {
         position.is_multiple_of(Self::SLOTS_PER_LINE)
             && end - position >= Self::SLOTS_AHEAD + Self::SLOTS_PER_LINE
+    }
+
+    /// Prefetches a later cache line for the consumer, if the access to `position` should.
+    #[inline(always)]
+    fn prefetch_read(&self, position: u64, ready: u64) {
+        if Self::should_prefetch(position, ready) {
+            self.rows.prefetch_for_read(self.row(position + Self::SLOTS_AHEAD));
+        }
     }
 
     #[inline(always)]
@@ -89,7 +107,7 @@ impl<T> SpscShared<T> {
     /// Publishes the values below position `tail` to the consumer.
     #[inline(always)]
     fn publish(&self, tail: u64) {
-        // Release: publishes the slots below to the Acquire in Consumer::find_ready_value().
+        // Release: publishes the slots below to the Acquire in Consumer::read_tail().
         self.tail.store(tail, Ordering::Release);
         stage::record_published_by_one(tail, self);
     }
@@ -298,7 +316,7 @@ impl<T> Producer<T> {
     /// If the iterator does; the values that it returned before have been pushed.
     ///
     /// # Cost
-    /// A store for each value; values are published after every 64, and at the end.
+    /// A store for each value; values are published after every 64 or fewer, and at the end.
     #[inline]
     pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
         let first = self.tail;
@@ -308,7 +326,7 @@ impl<T> Producer<T> {
                 self.shared.publish_and_check_closed(self.tail);
                 break;
             }
-            if !PushBatch(self).fill(values) {
+            if !(PushBatch { producer: self, filled_count: 0 }).fill(values) {
                 break;
             }
         }
@@ -418,26 +436,33 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Batch of pushes in progress, whose values are not published yet. The destructor publishes them, even if the iterator
-/// panics.
-struct PushBatch<'a, T>(&'a mut Producer<T>);
+/// Batch of pushes in progress. The destructor advances the tail and publishes the values, even if the iterator panics.
+struct PushBatch<'a, T> {
+    producer: &'a mut Producer<T>,
+    /// Number of slots filled from the tail on. The tail itself would be stored for each value, as a compiler must assume
+    /// that the slots overlap it: twice as many stores, which takes twice as long.
+    filled_count: u64,
+}
 
 impl<T> PushBatch<'_, T> {
-    /// Fills slots that are known to be vacant, at most [`VALUES_PER_PUBLICATION`]. Returns `false`
-    /// if the iterator has no more values.
+    /// Fills slots that are known to be vacant, at most [`VALUES_PER_PUBLICATION`] and none beyond the last row.
+    /// Returns `false` if the iterator has no more values.
     ///
     /// It does not prefetch: a batch fills lines faster than they arrive, while the consumer still
     /// works on them (2.0 ns instead of 1.2, measured as for [`LINES_AHEAD`]).
     #[inline(always)]
-    fn fill(self, values: &mut impl Iterator<Item = T>) -> bool {
-        let vacant = (self.0.limit - self.0.tail).min(VALUES_PER_PUBLICATION);
-        for _ in 0..vacant {
+    fn fill(mut self, values: &mut impl Iterator<Item = T>) -> bool {
+        let shared = &*self.producer.shared;
+        let vacant = (self.producer.limit - self.producer.tail).min(VALUES_PER_PUBLICATION);
+        for slot in shared.slots_from(self.producer.tail, vacant) {
             let Some(value) = values.next() else {
                 return false;
             };
-            // SAFETY: before the loop `vacant <= limit - tail`; each of the `vacant` iterations moves
-            // the tail by one, and nothing moves the limit, as this batch borrows the producer.
-            unsafe { self.0.fill(value) };
+            // SAFETY: the slot's position is from the tail on and below `tail + vacant`, which is not above the limit:
+            // the head has passed the slot's last value (or there was none), which refresh_limit() has acquired. The
+            // consumer accesses it again only once it is published.
+            unsafe { rows::write_slot(slot, value) };
+            self.filled_count += 1;
         }
         true
     }
@@ -446,7 +471,8 @@ impl<T> PushBatch<'_, T> {
 impl<T> Drop for PushBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.flush();
+        self.producer.tail += self.filled_count;
+        self.producer.flush();
     }
 }
 
@@ -489,11 +515,11 @@ impl<T> Consumer<T> {
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let first = self.head;
         let end = first.saturating_add(values_max as u64);
-        let mut visit = PopBatch(self);
-        while visit.0.head < end && (visit.0.head != visit.0.ready || visit.0.find_ready_value()) {
-            visit.take_until(end, &mut each);
+        let mut batch = PopBatch { head: first, consumer: self };
+        while batch.head < end && batch.finds_value() {
+            batch.take_line(end, &mut each);
         }
-        drop(visit);
+        drop(batch);
         (self.head - first) as usize
     }
 
@@ -522,7 +548,7 @@ impl<T> Consumer<T> {
         if self.head == self.ready && !self.find_ready_value() {
             return None;
         }
-        // SAFETY: head != ready, so that the slot was filled and published, which find_ready_value() has acquired; it
+        // SAFETY: head != ready, so that the slot was filled and published, which read_tail() has acquired; it
         // is taken and released by methods with `&mut self` only, which the reference excludes.
         Some(unsafe { rows::value_in_slot(self.shared.slot(self.head)) })
     }
@@ -597,25 +623,27 @@ impl<T> Consumer<T> {
     /// The head is below `ready`.
     #[inline(always)]
     unsafe fn take_ready(&mut self) -> T {
-        // SAFETY: head < ready, so that the slot was filled and published, which find_ready_value()
+        // SAFETY: head < ready, so that the slot was filled and published, which read_tail()
         // has acquired; the head moves on, so that the value is taken once; the producer does not
         // access the slot before release_slots().
         let value = unsafe { rows::take_from_slot(self.shared.slot(self.head)) };
         self.head += 1;
-        if SpscShared::<T>::should_prefetch(self.head, self.ready) {
-            self.shared
-                .rows
-                .prefetch_for_read(self.shared.row(self.head + SpscShared::<T>::SLOTS_AHEAD));
-        }
+        self.shared.prefetch_read(self.head, self.ready);
         value
     }
 
     /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
     #[inline(always)]
     fn find_ready_value(&mut self) -> bool {
+        self.read_tail();
+        self.head != self.ready
+    }
+
+    /// Reads the position up to which the producer has published values.
+    #[inline(always)]
+    fn read_tail(&mut self) {
         // Acquire: pairs with the Release in SpscShared::publish().
         self.ready = self.shared.tail.load(Ordering::Acquire);
-        self.head != self.ready
     }
 
     /// Releases the slots of all values read so far to the producer.
@@ -641,19 +669,38 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Batch of pops in progress, whose slots are not released yet. The destructor releases them, even if the receiving
-/// closure panics.
-struct PopBatch<'a, T>(&'a mut Consumer<T>);
+/// Batch of pops in progress. The destructor advances the head and releases the slots, even if the receiving closure
+/// panics.
+struct PopBatch<'a, T> {
+    consumer: &'a mut Consumer<T>,
+    /// Position of the next value to pop; that of the consumer is not up to date.
+    head: u64,
+}
 
 impl<T> PopBatch<'_, T> {
-    /// Passes to `each` the values below position `end`, which are known to be ready.
+    /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
     #[inline(always)]
-    fn take_until(&mut self, end: u64, each: &mut impl FnMut(T)) {
-        let end = self.0.ready.min(end);
-        while self.0.head < end {
-            // SAFETY: the head is below `end`, and `end <= ready` was taken above; nothing moves
-            // `ready` in the loop, as this visit borrows the consumer.
-            each(unsafe { self.0.take_ready() });
+    fn finds_value(&mut self) -> bool {
+        if self.head == self.consumer.ready {
+            self.consumer.read_tail();
+        }
+        self.head != self.consumer.ready
+    }
+
+    /// Passes to `each` the values below position `end` in one cache line, which are known to be ready. One must be.
+    #[inline(always)]
+    fn take_line(&mut self, end: u64, each: &mut impl FnMut(T)) {
+        let (shared, ready) = (&*self.consumer.shared, self.consumer.ready);
+        shared.prefetch_read(self.head, ready);
+        let left_in_line =
+            SpscShared::<T>::SLOTS_PER_LINE - self.head % SpscShared::<T>::SLOTS_PER_LINE;
+        let count = (ready.min(end) - self.head).min(left_in_line);
+        for slot in shared.slots_from(self.head, count) {
+            self.head += 1;
+            // SAFETY: the slot's position is from the head on and below `ready`, so that the slot was filled and
+            // published, which read_tail() has acquired. The head has moved on, so that the value is taken once; the
+            // producer does not access the slot before it is released, when this batch is dropped.
+            each(unsafe { rows::take_from_slot(slot) });
         }
     }
 }
@@ -661,8 +708,9 @@ impl<T> PopBatch<'_, T> {
 impl<T> Drop for PopBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        stage::record_popped_by_one(self.0.head, &*self.0.shared);
-        self.0.release_slots();
+        self.consumer.head = self.head;
+        stage::record_popped_by_one(self.head, &*self.consumer.shared);
+        self.consumer.release_slots();
     }
 }
 

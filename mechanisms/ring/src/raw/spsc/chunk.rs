@@ -186,7 +186,7 @@ impl<T> Consumer<T> {
     /// `wanted` are known.
     fn ready_values(&mut self, wanted: usize) -> usize {
         if self.ready - self.head < wanted as u64 {
-            self.find_ready_value();
+            self.read_tail();
         }
         (self.ready - self.head) as usize
     }
@@ -257,7 +257,7 @@ impl<T> ReadChunk<'_, T> {
     /// Returns the values as two slices, the oldest first. The second is empty unless the chunk goes beyond the end of
     /// the ring's memory.
     pub fn as_slices(&self) -> (&[T], &[T]) {
-        // SAFETY: read_chunk() found `len` values from the head on to be ready, which find_ready_value() has acquired;
+        // SAFETY: read_chunk() found `len` values from the head on to be ready, which read_tail() has acquired;
         // they are taken, and their slots released, by commit() only, which consumes the chunk that the slices borrow.
         unsafe { self.pieces().as_slices() }
     }
