@@ -54,14 +54,15 @@ pub fn refuse_database(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the path of a file, existing or not, with its symbolic links resolved.
+/// Returns the path of a file, existing or not, with its symbolic links resolved. A link to something that has no path,
+/// as `/dev/stdout` is if the output is a pipe, remains.
 ///
 /// # Errors
 /// If it is a link whose target does not exist.
 pub fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Ok(target) => Ok(target),
-        Err(_) if path.is_symlink() => {
+        Err(_) if path.is_symlink() && !path.exists() => {
             Err(io::Error::other("the target of this link does not exist"))
         }
         Err(_) => Ok(path.to_path_buf()),
@@ -232,6 +233,18 @@ mod tests {
             2,
             "the folder has further files"
         );
+    }
+
+    #[test]
+    fn link_to_a_pipe_without_a_path_is_written() {
+        use std::os::fd::AsRawFd;
+        let (mut reader, writer) = std::io::pipe().expect("create a pipe");
+        let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+        replace_file(&path, "through the pipe").expect("write to the pipe");
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("read the pipe");
+        assert_eq!(text, "through the pipe");
     }
 
     #[test]
