@@ -101,6 +101,19 @@ pub enum StoreError {
         /// Description of the inconsistency.
         reason: String,
     },
+    /// A stored run or one of its names is damaged. The other runs can be read.
+    #[error(
+        "{}: run {run} is damaged: {reason}; `handover delete {run}` removes it, and the other runs can be read again",
+        .path.display()
+    )]
+    DamagedRun {
+        /// Path of the file.
+        path: PathBuf,
+        /// Id of the run.
+        run: String,
+        /// Description of the damage.
+        reason: String,
+    },
     /// No disk space is left. Everything stored before is unchanged.
     #[error("{}: no space left (disk full, quota or file size limit); free some, or name another file with --db FILE", .path.display())]
     Full {

@@ -49,15 +49,11 @@ impl Store {
             let figure = RecordRow::from_row(row).map_err(failed)?;
             let stored = StoredRun::from_row_after_columns(row, RecordRow::QUERY_COLUMNS_COUNT)
                 .map_err(failed)?;
-            let damaged = |reason: String| {
-                self.damaged_error(format!("run {id}: {reason}", id = stored.row.id))
-            };
+            let damaged = |reason: String| self.damaged_run_error(&stored.row.id, reason);
             let record = figure.unpack().map_err(damaged)?;
             self.check_run_checksum(&stored)?;
             if !figure.has_valid_checksum(&stored.row.id) {
-                return Err(damaged(format!(
-                    "the record of {id} [{contender}] has a wrong checksum"
-                )));
+                return Err(damaged(format!("the checksum of {id} [{contender}] is wrong")));
             }
             let RunRow { id: run, started_unix_ns, host, version, commit, .. } = stored.row;
             figures.push(StoredFigure { run, started_unix_ns, host, version, commit, record });

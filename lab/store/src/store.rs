@@ -204,7 +204,7 @@ impl Store {
             self.check_run_checksum(&stored)?;
             let StoredRun { mut row, body, .. } = stored;
             row.command = pack::inflate(&body, Run::from_json)
-                .map_err(|reason| self.damaged_error(format!("run {id}: {reason}", id = row.id)))?
+                .map_err(|reason| self.damaged_run_error(&row.id, reason))?
                 .command;
             row.records_count = u64::try_from(count).unwrap_or(0);
             row.tags = tags.remove(&row.id).unwrap_or_default();
@@ -347,7 +347,7 @@ impl Store {
         let Some(stored) = found else {
             return Err(self.unknown_run_error(id)?);
         };
-        let damaged = |reason: String| self.damaged_error(format!("run {id}: {reason}"));
+        let damaged = |reason: String| self.damaged_run_error(id, reason);
         let run = pack::inflate(&stored.body, Run::from_json).map_err(damaged)?;
         self.check_run_checksum(&stored)?;
         let mut parts = sum_of_tag_checksums(&transaction, stored.key).map_err(failed)?;
@@ -363,13 +363,13 @@ impl Store {
             records.push(row.unpack().map_err(damaged)?);
             if !row.has_valid_checksum(id) {
                 let ordinal = records.len();
-                return Err(damaged(format!("record {ordinal} of the run has a wrong checksum")));
+                return Err(damaged(format!("the checksum of record {ordinal} is wrong")));
             }
             parts = parts.wrapping_add(row.checksum);
         }
         if stored.parts_checksum != parts {
             return Err(damaged(
-                "a record or a name of the run is missing, or belongs to another run".to_string(),
+                "a record or a name is missing, or belongs to another run".to_string(),
             ));
         }
         Ok(Document::new(run, records))
@@ -380,8 +380,7 @@ impl Store {
         match stored.checksum == checksum::run_checksum(&stored.row, &stored.body) {
             true => Ok(()),
             false => {
-                let id = &stored.row.id;
-                Err(self.damaged_error(format!("run {id} has a wrong checksum")))
+                Err(self.damaged_run_error(&stored.row.id, "its checksum is wrong".to_string()))
             }
         }
     }
@@ -406,6 +405,11 @@ impl Store {
     /// Creates the error for an inconsistent store.
     pub(crate) fn damaged_error(&self, reason: String) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), reason }
+    }
+
+    /// Creates the error for a damaged run.
+    pub(crate) fn damaged_run_error(&self, run: &str, reason: String) -> StoreError {
+        StoreError::DamagedRun { path: self.path.clone(), run: run.to_string(), reason }
     }
 
     /// Creates the error for an unknown run. It suggests ids and names. Fails if these cannot be

@@ -79,7 +79,7 @@ impl Store {
         let rows = rows.map_err(|refused| self.sqlite_error(refused))?;
         match rows.iter().find(|(id, tag, checksum)| *checksum != tag_checksum(id, tag)) {
             Some((id, ..)) => {
-                Err(self.damaged_error(format!("a name of run {id} has a wrong checksum")))
+                Err(self.damaged_run_error(id, "the checksum of a name is wrong".to_string()))
             }
             None => Ok(rows.into_iter().map(|(id, tag, _)| (id, tag)).collect()),
         }
@@ -101,6 +101,10 @@ impl Store {
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
     pub fn matching_ids(&self, selector: &str) -> Result<Vec<String>, StoreError> {
+        // An id first: a run whose name is damaged can then be deleted.
+        if find_run_key(&self.connection, selector).map_err(|it| self.sqlite_error(it))?.is_some() {
+            return Ok(vec![selector.to_string()]);
+        }
         match self.ids_with_tag(selector)? {
             named if named.is_empty() => Ok(vec![self.resolve_run_id(selector)?]),
             named => Ok(named),
