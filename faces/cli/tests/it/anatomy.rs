@@ -114,8 +114,8 @@ fn result_is_stored_and_printed_even_if_its_files_cannot_be_written() {
     let (slow, chart) = (home.cwd().join("slow"), home.cwd().join("chart"));
     fs::create_dir(&chart).expect("a folder");
     let running = home.start(home.handover(line.split(' ')));
-    // The folder is created before the measurement.
-    wait_until("the folder of the outliers", || slow.exists());
+    // The store is opened once both folders have been checked.
+    wait_until("the store", || home.db().exists());
     wait_until("the empty folder", || fs::remove_dir(&slow).is_ok());
     fs::write(&slow, "a file").expect("a file");
     wait_until("the empty folder", || fs::remove_dir(&chart).is_ok());
