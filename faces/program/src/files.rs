@@ -55,7 +55,7 @@ pub fn refuse_database(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the path of a file, existing or not, with its symbolic links resolved. A link to something that has no path,
-/// as `/dev/stdout` is if the output is a pipe, remains.
+/// as `/dev/stdout` is if the output is a pipe or a deleted file, remains.
 ///
 /// # Errors
 /// If it is a link whose target does not exist.
@@ -119,7 +119,8 @@ impl FileReplacement {
         refuse_database(&target)?;
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(FileReplacement { file: create_file(&target)?, paths: None });
-        if there.as_ref().is_some_and(|it| !it.is_file()) {
+        // A link without a path is not replaced by a file either: it may lead to one that was deleted.
+        if there.as_ref().is_some_and(|it| !it.is_file()) || target.is_symlink() {
             return in_place();
         }
         remove_leftovers(&target);
@@ -245,6 +246,20 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read the pipe");
         assert_eq!(text, "through the pipe");
+    }
+
+    #[test]
+    fn link_to_a_deleted_file_stays_a_link() {
+        use std::os::fd::AsRawFd;
+        let folder = tempfile::tempdir().expect("create a temporary folder");
+        let mut deleted = tempfile::tempfile().expect("create a file without a name");
+        let link = folder.path().join("link");
+        symlink(format!("/proc/self/fd/{}", deleted.as_raw_fd()), &link).expect("create the link");
+        replace_file(&link, "into the file").expect("write the file");
+        assert!(fs::symlink_metadata(&link).expect("stat the link").is_symlink());
+        let mut text = String::new();
+        deleted.read_to_string(&mut text).expect("read the file");
+        assert_eq!(text, "into the file");
     }
 
     #[test]
