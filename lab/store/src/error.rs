@@ -101,11 +101,8 @@ pub enum StoreError {
         /// Description of the inconsistency.
         reason: String,
     },
-    /// A stored run or one of its names is damaged. The other runs can be read.
-    #[error(
-        "{}: run {run} is damaged: {reason}; `handover delete {run}` removes it, and the other runs can be read again",
-        .path.display()
-    )]
+    /// A stored run or one of its names is damaged.
+    #[error("{path}: run {run} is damaged: {reason}; `handover delete {run} --db {path}` removes it", path = .path.display())]
     DamagedRun {
         /// Path of the file.
         path: PathBuf,

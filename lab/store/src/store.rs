@@ -283,7 +283,7 @@ impl Store {
     /// checksum.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] with the first error found.
+    /// [`StoreError::Damaged`] or [`StoreError::DamagedRun`] with the first error found.
     ///
     /// # Cost
     /// Reads the whole file.

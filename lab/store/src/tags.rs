@@ -95,8 +95,8 @@ impl Store {
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
-    /// Returns the ids of the runs that `selector` denotes. They are those of all runs with that
-    /// name, or else of the one run that [`load_run`](Store::load_run) would load.
+    /// Returns the ids of the runs that `selector` denotes: the run with this id, or else all runs with this name, or
+    /// else the one run that [`load_run`](Store::load_run) would load.
     ///
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
@@ -136,8 +136,12 @@ impl Store {
     pub fn delete_run(&mut self, selector: &str) -> Result<String, StoreError> {
         let id = self.resolve_run_id(selector)?;
         let (transaction, failed) = self.begin_write_transaction()?;
-        transaction.execute("DELETE FROM main.runs WHERE id = ?", [&id]).map_err(&failed)?;
+        let count =
+            transaction.execute("DELETE FROM main.runs WHERE id = ?", [&id]).map_err(&failed)?;
         transaction.commit().map_err(failed)?;
+        if count == 0 {
+            return Err(self.damaged_error(format!("the index of runs does not have {id}")));
+        }
         Ok(id)
     }
 

@@ -278,7 +278,8 @@ fn other_runs_can_be_read_once_a_damaged_run_is_deleted() {
         Connection::open(&path).and_then(|it| it.execute_batch(change)).expect("a change");
         let mut store = Store::open(&path).expect("open");
         let text = store.check_integrity().expect_err(change).to_string();
-        assert!(text.contains("`handover delete aa` removes it"), "{change}: {text}");
+        let hint = format!("`handover delete aa --db {}` removes it", path.display());
+        assert!(text.contains(&hint), "{change}: {text}");
         assert_eq!(store.matching_ids("aa").expect(change), ["aa"]);
         store.delete_run("aa").expect(change);
         store.check_integrity().expect(change);
