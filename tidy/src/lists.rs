@@ -55,6 +55,7 @@ const RAW: &[Exemption] = &[
     exemption("mechanisms/fiber/tests/raw/", "hand-written waiting and queueing, in the loom models"),
     exemption("mechanisms/lock/src/raw/", "the guarded cell"),
     exemption("mechanisms/timer/src/raw.rs", "prefetches"),
+    exemption("mechanisms/timer/src/raw/", "records whose stamp says whether they hold a payload"),
     exemption("services/net/src/raw.rs", "the number of sent bytes that the peer has acknowledged (ioctl)"),
     exemption("mechanisms/notify/src/raw/", "memory shared by processes, and the number of the current CPU"),
     exemption("mechanisms/probe/src/raw/", "code that is patched while it runs, and mapped rings"),

@@ -75,6 +75,8 @@ pub struct ExpiredTimer<T> {
 /// Timers expire in the order of their deadlines, to the nanosecond, and never early; those with
 /// the same deadline expire in no particular order.
 ///
+/// Whatever the payloads borrow must live longer than the wheel.
+///
 /// ```
 /// use handover_timer::{Config, Wheel};
 /// let mut wheel = Wheel::new(Config::default(), 0)?;

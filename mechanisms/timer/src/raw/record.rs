@@ -3,7 +3,8 @@
 use super::prefetch_for_read;
 use std::mem::MaybeUninit;
 
-const CACHE_LINE_BYTES: usize = 64;
+/// Size of a record in bytes up to which none lies in two cache lines, as memory is aligned to 16 bytes.
+const ONE_LINE_BYTES_MAX: usize = 16;
 
 /// Flag in a record's stamp: the timer was rescheduled or is periodic, and so has additional data.
 pub(crate) const HAS_EXTRA: u32 = 1;
@@ -17,9 +18,9 @@ pub(crate) const RETIRED: u32 = 0;
 /// Record of a running timer, or a vacant record.
 ///
 /// At a million timers, random accesses to records take most of the time: each byte less helps. With a payload of 4
-/// bytes a record has 16, so that none lies in two cache lines. With one of 8 bytes, it has 24, and some do: the
-/// deadline is then between the other two, which are accessed when a timer ends, so that a start, which writes all
-/// three, finds them in the cache.
+/// bytes a record has 16, so that none lies in two cache lines if memory is aligned to 16. With one of 8 bytes, it has
+/// 24, and some do: the deadline is then between the other two fields, which are accessed when a timer ends, so that a
+/// start, which writes all three, finds them in the cache.
 pub(crate) struct Record<T> {
     payload: MaybeUninit<T>,
     deadline_ns: u64,
@@ -72,7 +73,7 @@ impl<T> Record<T> {
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_for_read(&self.stamp);
-        if !CACHE_LINE_BYTES.is_multiple_of(size_of::<Self>()) {
+        if size_of::<Self>() > ONE_LINE_BYTES_MAX {
             prefetch_for_read(&self.payload); // it may be in another line
         }
     }
