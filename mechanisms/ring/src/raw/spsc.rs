@@ -66,8 +66,8 @@ impl<T> SpscShared<T> {
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Iterates over the slots for `count` successive positions from `position` on, but ends at the last row of the ring:
-    /// the slots for later positions are in the first rows.
+    /// Iterates over the slots for `count` successive positions from `position` on, but ends at the last row of the
+    /// ring: the slots for later positions are in the first rows.
     #[inline(always)]
     fn slots_from(&self, position: u64, count: u64) -> impl Iterator<Item = &Slot<T>> {
         let row = self.row(position);
@@ -439,8 +439,8 @@ impl<T> fmt::Debug for Producer<T> {
 /// Batch of pushes in progress. The destructor advances the tail and publishes the values, even if the iterator panics.
 struct PushBatch<'a, T> {
     producer: &'a mut Producer<T>,
-    /// Number of slots filled from the tail on. The tail itself would be stored for each value, as a compiler must assume
-    /// that the slots overlap it: twice as many stores, which takes twice as long.
+    /// Number of slots filled from the tail on. The tail itself would be stored for each value, as a compiler must
+    /// assume that the slots overlap it: twice as many stores, which takes twice as long.
     filled_count: u64,
 }
 
@@ -510,7 +510,7 @@ impl<T> Consumer<T> {
     /// If `each` does; the value that it panicked with, and all before, have been popped.
     ///
     /// # Cost
-    /// Like [`drain`](Self::drain).
+    /// A load for each value. Slots are released to the producer by one store, after the last value.
     #[inline]
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let first = self.head;
@@ -559,7 +559,7 @@ impl<T> Consumer<T> {
     /// # Cost
     /// A load of the producer's line.
     pub fn len(&self) -> usize {
-        // Relaxed: only a count; find_ready_value() acquires the values that are taken.
+        // Relaxed: only a count; read_tail() acquires the values that are taken.
         (self.shared.tail.load(Ordering::Relaxed) - self.head) as usize
     }
 
