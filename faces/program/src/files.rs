@@ -216,6 +216,7 @@ impl Drop for FileReplacement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
     #[test]
@@ -236,12 +237,15 @@ mod tests {
         );
     }
 
+    /// Returns the path of the system's link to an open file of this process.
+    fn link_to_open_file(file: &impl AsRawFd) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    }
+
     #[test]
     fn link_to_a_pipe_without_a_path_is_written() {
-        use std::os::fd::AsRawFd;
         let (mut reader, writer) = std::io::pipe().expect("create a pipe");
-        let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
-        replace_file(&path, "through the pipe").expect("write to the pipe");
+        replace_file(&link_to_open_file(&writer), "through the pipe").expect("write to the pipe");
         drop(writer);
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read the pipe");
@@ -250,11 +254,10 @@ mod tests {
 
     #[test]
     fn link_to_a_deleted_file_stays_a_link() {
-        use std::os::fd::AsRawFd;
         let folder = tempfile::tempdir().expect("create a temporary folder");
         let mut deleted = tempfile::tempfile().expect("create a file without a name");
         let link = folder.path().join("link");
-        symlink(format!("/proc/self/fd/{}", deleted.as_raw_fd()), &link).expect("create the link");
+        symlink(link_to_open_file(&deleted), &link).expect("create the link");
         replace_file(&link, "into the file").expect("write the file");
         assert!(fs::symlink_metadata(&link).expect("stat the link").is_symlink());
         let mut text = String::new();

@@ -233,6 +233,12 @@ impl Store {
         self.load_run("last")
     }
 
+    /// Returns `true` if the store has a run with this id.
+    pub(crate) fn has_run(&self, id: &str) -> Result<bool, StoreError> {
+        let key = find_run_key(&self.connection, id).map_err(|error| self.sqlite_error(error))?;
+        Ok(key.is_some())
+    }
+
     /// Returns the id of the run that `selector` denotes. [`load_run`](Store::load_run) explains
     /// selectors.
     ///
@@ -240,7 +246,7 @@ impl Store {
     /// Those of [`load_run`](Store::load_run).
     pub fn resolve_run_id(&self, selector: &str) -> Result<String, StoreError> {
         // Without listing all ids, for callers that load many runs.
-        if find_run_key(&self.connection, selector).map_err(|it| self.sqlite_error(it))?.is_some() {
+        if self.has_run(selector)? {
             return Ok(selector.to_string());
         }
         let mut ids = self.run_ids()?;

@@ -102,7 +102,7 @@ impl Store {
     /// Those of [`load_run`](Store::load_run).
     pub fn matching_ids(&self, selector: &str) -> Result<Vec<String>, StoreError> {
         // An id first: a run whose name is damaged can then be deleted.
-        if find_run_key(&self.connection, selector).map_err(|it| self.sqlite_error(it))?.is_some() {
+        if self.has_run(selector)? {
             return Ok(vec![selector.to_string()]);
         }
         match self.ids_with_tag(selector)? {

@@ -516,7 +516,7 @@ impl<T> Consumer<T> {
         let first = self.head;
         let end = first.saturating_add(values_max as u64);
         let mut batch = PopBatch { head: first, consumer: self };
-        while batch.head < end && batch.finds_value() {
+        while batch.head < end && batch.find_ready_value() {
             batch.take_line(end, &mut each);
         }
         drop(batch);
@@ -680,7 +680,7 @@ struct PopBatch<'a, T> {
 impl<T> PopBatch<'_, T> {
     /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
     #[inline(always)]
-    fn finds_value(&mut self) -> bool {
+    fn find_ready_value(&mut self) -> bool {
         if self.head == self.consumer.ready {
             self.consumer.read_tail();
         }

@@ -225,7 +225,7 @@ impl<T> TimerRecords<T> {
     fn extra(&mut self, index: u32) -> &mut ExtraData {
         let at = index as usize;
         let record = &mut self.records[at];
-        if record.full_stamp() & HAS_EXTRA == 0 {
+        if record.stamp_with_flags() & HAS_EXTRA == 0 {
             record.set_has_extra();
             let entry_ns = record.deadline_ns();
             if self.extras.len() <= at {
@@ -242,7 +242,7 @@ impl<T> TimerRecords<T> {
     #[inline]
     pub(super) fn find_index(&self, id: TimerId) -> Option<u32> {
         let record = self.records.get(id.index() as usize)?;
-        record.is_of(id.stamp()).then_some(id.index())
+        record.has_timer(id.stamp()).then_some(id.index())
     }
 
     /// Returns the handle of the running timer in record `index`. Returns `None` if the record is
@@ -294,7 +294,7 @@ impl<T> TimerRecords<T> {
     /// Returns the state of `entry` by the record of its timer.
     #[inline]
     pub(super) fn entry_state(&self, entry: TimerEntry) -> EntryState {
-        let stamp = self.records[entry.index() as usize].full_stamp();
+        let stamp = self.records[entry.index() as usize].stamp_with_flags();
         if stamp == entry.stamp() {
             EntryState::Once
         } else {

@@ -59,13 +59,13 @@ impl<T> Record<T> {
     /// Returns `true` if a timer with this stamp is running in the record. `stamp` is that of a handle, which may be a
     /// number from anywhere.
     #[inline]
-    pub(crate) fn is_of(&self, stamp: u32) -> bool {
+    pub(crate) fn has_timer(&self, stamp: u32) -> bool {
         self.stamp() == stamp && stamp & VACANT == 0
     }
 
-    /// Returns the stamp, including [`HAS_EXTRA`].
+    /// Returns the stamp, including its flags.
     #[inline]
-    pub(crate) fn full_stamp(&self) -> u32 {
+    pub(crate) fn stamp_with_flags(&self) -> u32 {
         self.stamp
     }
 
@@ -102,12 +102,12 @@ impl<T> Record<T> {
     /// is vacant or has another stamp.
     #[inline]
     pub(crate) fn vacate(&mut self, stamp: u32) -> Option<T> {
-        if !self.is_of(stamp) {
+        if !self.has_timer(stamp) {
             return None;
         }
         // The generation may wrap to RETIRED.
         self.stamp = stamp.wrapping_add(STAMP_INCREMENT) | VACANT;
-        // SAFETY: is_of() was true, so VACANT was not set and the payload is initialised. VACANT is set now, so the
+        // SAFETY: has_timer() was true, so VACANT was not set and the payload is initialised. VACANT is set now, so the
         // payload is not used again.
         Some(unsafe { self.payload.assume_init_read() })
     }
@@ -191,11 +191,11 @@ mod tests {
     #[test]
     fn stamp_with_any_flags_names_no_vacant_record() {
         let mut record = Record::new(STAMP, 1, "payload");
-        assert!(record.is_of(STAMP));
+        assert!(record.has_timer(STAMP));
         record.vacate(STAMP);
         for flags in 0..STAMP_INCREMENT {
             let stamp = record.next_stamp() | flags;
-            assert!(!record.is_of(stamp) && record.vacate(stamp).is_none());
+            assert!(!record.has_timer(stamp) && record.vacate(stamp).is_none());
         }
     }
 }
