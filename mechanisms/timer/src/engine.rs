@@ -204,6 +204,24 @@ impl<T> Wheel<T> {
     /// Constant; for a deadline that has passed, logarithmic in the number of such timers.
     #[inline]
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, WheelFull<T>> {
+        match self.records.insert_in_vacant(deadline_ns, payload) {
+            Ok(id) => {
+                self.newest_key = id.key();
+                self.newest_slot = self.add(TimerEntry::new(deadline_ns, id.key()));
+                Ok(id)
+            }
+            Err(payload) => self.start_in_any_record(deadline_ns, payload),
+        }
+    }
+
+    /// Does [`start`](Self::start) in a new record, or whatever record is vacant.
+    #[cold]
+    #[inline(never)]
+    fn start_in_any_record(
+        &mut self,
+        deadline_ns: u64,
+        payload: T,
+    ) -> Result<TimerId, WheelFull<T>> {
         let id = self.records.insert(deadline_ns, payload).map_err(WheelFull)?;
         self.newest_key = id.key();
         self.newest_slot = self.add(TimerEntry::new(deadline_ns, id.key()));

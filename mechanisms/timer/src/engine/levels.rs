@@ -9,13 +9,14 @@
 //!  level 2                    slots 0 .. [ 52 ] .. 63   everything here comes after levels 0 and 1
 //!                                        │
 //!                                        ▼ newest block first
-//!                             [ entries │ next ]──▶[ 31 entries │ next ]──▶ ...
+//!                             [ entries ]──▶[ 124 entries ]──▶ ...
 //! ```
 //!
 //! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns around.
 
 use super::entry::TimerEntry;
 use crate::raw::prefetch_for_read;
+use std::ops::Range;
 
 /// Number of bits of a digit of a deadline.
 const DIGIT_BITS: u32 = 6;
@@ -23,13 +24,18 @@ const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 /// Number of levels, one for each digit of a deadline.
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-/// Number of entries in a block, which then has 512 bytes.
-const BLOCK_ENTRIES: usize = 31;
+/// Number of slots of all levels.
+const SLOTS_COUNT: usize = LEVELS_COUNT * SLOTS_PER_LEVEL;
 /// Number of entries in a cache line.
 const ENTRIES_PER_LINE: usize = 4;
+/// Number of cache lines of a block. It is odd, so that the lines at the same position in the blocks of several slots,
+/// which are filled equally fast, do not compete for the same sets of a cache.
+const BLOCK_LINES: usize = 31;
+/// Number of entries in a block.
+const BLOCK_ENTRIES: usize = BLOCK_LINES * ENTRIES_PER_LINE;
 /// Maximum number of blocks of a slot whose entries are sorted at once. The entries of a larger
 /// slot move to lower levels first.
-const SORTED_BLOCKS_MAX: usize = 16;
+const SORTED_BLOCKS_MAX: usize = 4;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
 /// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
@@ -39,49 +45,61 @@ pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
 const CROWDED_BLOCKS_MIN: usize = 8;
 /// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] reserved timers.
 const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
-/// Block index that stands for no block.
+/// Index of a first entry that stands for no block.
 const NO_BLOCK: u32 = u32::MAX;
 
-/// Reference to a block and the number of its entries. The number is thus known before the block
-/// itself is read.
+/// Reference to a block of entries, in the chain of a slot's blocks.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Index of the block, or [`NO_BLOCK`].
-    block: u32,
+    /// Index of the block's first entry in [`WheelLevels::entries`], or [`NO_BLOCK`]. It identifies the block.
+    first: u32,
     /// Number of entries in the block.
     len: u32,
 }
 
 impl Link {
     /// Link to no block. It counts as a full block, which saves a test on the most common path.
-    const NONE: Self = Self { block: NO_BLOCK, len: BLOCK_ENTRIES as u32 };
+    const NONE: Self = Self { first: NO_BLOCK, len: BLOCK_ENTRIES as u32 };
+
+    /// Returns the indices of the block's entries; none for a link to no block.
+    #[inline]
+    fn range(self) -> Range<usize> {
+        let first = self.first as usize;
+        if self.first == NO_BLOCK { 0..0 } else { first..first + self.len as usize }
+    }
 }
 
-/// Block of entries of a slot, in the chain of the slot's blocks.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Block {
-    /// Next block of the slot's chain, or of the list of free blocks.
-    next: Link,
-    /// Padding, so that no entry lies across two cache lines.
-    _pad: u64,
-    entries: [TimerEntry; BLOCK_ENTRIES],
+/// Place of a deadline's digit, by the highest bit in which the deadline differs from the base.
+#[derive(Clone, Copy)]
+struct DigitPlace {
+    /// Index of the first slot of the digit's level.
+    first_slot: u16,
+    /// Number of bits below the digit.
+    shift: u16,
 }
 
-const _: () = assert!(size_of::<Block>() == 512);
-
-impl Block {
-    const EMPTY: Self =
-        Self { next: Link::NONE, _pad: 0, entries: [TimerEntry::NONE; BLOCK_ENTRIES] };
-}
+/// Places of the digits that contain each bit.
+const DIGIT_PLACES: [DigitPlace; u64::BITS as usize] = {
+    let mut places = [DigitPlace { first_slot: 0, shift: 0 }; u64::BITS as usize];
+    let mut bit = 0;
+    while bit < places.len() {
+        let level = bit / DIGIT_BITS as usize;
+        places[bit] = DigitPlace {
+            first_slot: (level * SLOTS_PER_LEVEL) as u16,
+            shift: (level * DIGIT_BITS as usize) as u16,
+        };
+        bit += 1;
+    }
+    places
+};
 
 /// Position of [`WheelLevels::sweep`] in the chains of blocks.
 #[derive(Clone, Copy, Debug)]
 struct SweepPosition {
     /// Index of the slot whose chain is processed.
     slot: usize,
-    /// Index of the block before the next one to process. It is [`NO_BLOCK`] if the next one is the
-    /// first of the slot.
+    /// Block before the next one to process, as in [`Link::first`]. It is [`NO_BLOCK`] if the next one is the first of
+    /// the slot.
     before: u32,
     /// `true` if the records of the timers in the next block were prefetched.
     is_prefetched: bool,
@@ -114,11 +132,15 @@ pub(super) struct WheelLevels {
     /// For each level, a bitmap of the slots that contain entries.
     occupied: [u64; LEVELS_COUNT],
     /// Link to the newest block of each slot.
-    slots: Vec<Link>,
+    slots: Box<[Link; SLOTS_COUNT]>,
     /// Number of blocks of each slot.
     blocks_counts: Vec<u32>,
-    blocks: Vec<Block>,
-    /// Index of the first block in the list of free blocks, or [`NO_BLOCK`].
+    /// Entries of all blocks.
+    entries: Vec<TimerEntry>,
+    /// For each block, the link to the next block of its slot's chain, or of the list of free blocks. They are apart
+    /// from the entries, so that the blocks after the next can be prefetched.
+    next_links: Vec<Link>,
+    /// First block in the list of free blocks, as in [`Link::first`].
     first_free: u32,
     /// Number of free blocks.
     free_count: usize,
@@ -131,16 +153,17 @@ impl WheelLevels {
             0
         } else {
             RESERVED_BLOCKS_PER_FULL_BLOCK * timers_reserved.div_ceil(BLOCK_ENTRIES)
-                + 2 * LEVELS_COUNT * SLOTS_PER_LEVEL
+                + 2 * SLOTS_COUNT
         };
         Self {
             base_ns: now_ns,
             deadline_ns_min: now_ns,
             levels: 0,
             occupied: [0; LEVELS_COUNT],
-            slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
-            blocks_counts: vec![0; LEVELS_COUNT * SLOTS_PER_LEVEL],
-            blocks: Vec::with_capacity(blocks),
+            slots: Box::new([Link::NONE; SLOTS_COUNT]),
+            blocks_counts: vec![0; SLOTS_COUNT],
+            entries: Vec::with_capacity(blocks * BLOCK_ENTRIES),
+            next_links: Vec::with_capacity(blocks),
             first_free: NO_BLOCK,
             free_count: 0,
             sweep_position: SweepPosition { slot: 0, before: NO_BLOCK, is_prefetched: false },
@@ -162,20 +185,43 @@ impl WheelLevels {
             entry.deadline_ns >= self.deadline_ns_min,
             "an entry was added whose deadline is below deadline_ns_min"
         );
-        let index = self.slot_of(entry.deadline_ns);
+        self.try_push_to_slot(self.slot_of(entry.deadline_ns), entry)
+    }
+
+    /// Does [`try_push`](Self::try_push) with the index of the entry's slot.
+    ///
+    /// Prefetches the cache line of the entries that will follow: in a block that was not used for long, the store would
+    /// wait for it.
+    #[inline]
+    fn try_push_to_slot(&mut self, index: usize, entry: TimerEntry) -> Result<usize, usize> {
         let slot = &mut self.slots[index];
         if slot.len as usize >= BLOCK_ENTRIES {
             return Err(index);
         }
-        self.blocks[slot.block as usize].entries[slot.len as usize] = entry;
+        let at = (slot.first + slot.len) as usize;
+        self.entries[at] = entry;
         slot.len += 1;
+        if let Some(next_line) = self.entries.get(at + ENTRIES_PER_LINE) {
+            prefetch_for_read(next_line);
+        }
         Ok(index)
     }
 
     /// Adds an entry to its slot, in a new block if necessary.
     #[inline]
     pub(super) fn push(&mut self, entry: TimerEntry) {
-        if let Err(index) = self.try_push(entry) {
+        self.push_to_slot(self.slot_of(entry.deadline_ns), entry);
+    }
+
+    /// Does [`push`](Self::push) with the index of the entry's slot.
+    #[inline]
+    fn push_to_slot(&mut self, index: usize, entry: TimerEntry) {
+        debug_assert_eq!(
+            index,
+            self.slot_of(entry.deadline_ns),
+            "an entry was added to another slot"
+        );
+        if self.try_push_to_slot(index, entry).is_err() {
             self.push_in_new_block(index, entry);
         }
     }
@@ -186,7 +232,7 @@ impl WheelLevels {
     pub(super) fn remove_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         debug_assert!(
-            slot.block != NO_BLOCK && slot.len > 0,
+            slot.first != NO_BLOCK && slot.len > 0,
             "remove_newest() was called for an empty slot"
         );
         slot.len -= 1;
@@ -230,15 +276,17 @@ impl WheelLevels {
         let is_last_digit = first.level == 0;
         if is_last_digit || self.blocks_counts[first.slot] as usize <= SORTED_BLOCKS_MAX {
             for _ in 0..SORTED_BLOCKS_MAX {
-                let Link { block, len } = self.slots[first.slot];
-                let Some(head) = self.blocks.get(block as usize) else { break };
-                self.prefetch(head.next);
-                let entries = &head.entries[..len as usize];
+                let head = self.slots[first.slot];
+                if head.first == NO_BLOCK {
+                    break;
+                }
+                self.prefetch(self.next_link(head));
+                let entries = &self.entries[head.range()];
                 entries.iter().for_each(|&entry| prefetch_timer(entry));
                 unsorted.extend_from_slice(entries);
                 self.drop_head(first.slot);
             }
-            let has_rest = self.slots[first.slot].block != NO_BLOCK;
+            let has_rest = self.slots[first.slot].first != NO_BLOCK;
             self.base_ns = first.highest_ns;
             // The rest of a slot of the last digit all has the same deadline.
             self.deadline_ns_min = self.base_ns.saturating_add(u64::from(!has_rest));
@@ -246,25 +294,43 @@ impl WheelLevels {
         }
         self.base_ns = first.lowest_ns;
         self.deadline_ns_min = first.lowest_ns;
-        self.cascade(first.slot)
+        // Deadlines in this slot agree with the base down to its level. Those that also agree in the digit below, which
+        // is 0 in the base, belong farther down.
+        let level_below = first.level - 1;
+        let shift = level_below as u32 * DIGIT_BITS;
+        self.cascade(first.slot, |levels, deadline_ns| {
+            match (deadline_ns >> shift) as usize % SLOTS_PER_LEVEL {
+                0 => levels.slot_of(deadline_ns),
+                digit => level_below * SLOTS_PER_LEVEL + digit,
+            }
+        })
     }
 
-    /// Moves all entries of slot `index` to lower levels; returns their number.
-    fn cascade(&mut self, index: usize) -> usize {
+    /// Moves all entries of slot `index` to the slots of their deadlines, which must be other slots. `slot_of` returns
+    /// the same as [`slot_of`](Self::slot_of). Returns the number of entries.
+    #[inline]
+    fn cascade(&mut self, index: usize, slot_of: impl Fn(&Self, u64) -> usize) -> usize {
         let mut moved = 0;
         loop {
-            let Link { block, len } = self.slots[index];
-            let Some(head) = self.blocks.get(block as usize) else { return moved };
-            // Prefetches two blocks ahead: processing one takes less time than fetching one.
-            if let Some(next) = self.blocks.get(head.next.block as usize) {
-                self.prefetch(next.next);
+            let head = self.slots[index];
+            if head.first == NO_BLOCK {
+                return moved;
             }
-            for at in 0..len as usize {
-                self.push(self.blocks[block as usize].entries[at]);
+            // Prefetches two blocks ahead: processing one takes less time than fetching one.
+            self.prefetch(self.next_link(self.next_link(head)));
+            for at in head.range() {
+                let entry = self.entries[at];
+                self.push_to_slot(slot_of(self, entry.deadline_ns), entry);
             }
             self.drop_head(index);
-            moved += len as usize;
+            moved += head.len as usize;
         }
+    }
+
+    /// Returns the link to the block after that of `link`; [`Link::NONE`] if there is none.
+    #[inline]
+    fn next_link(&self, link: Link) -> Link {
+        self.next_links.get(link.first as usize / BLOCK_ENTRIES).copied().unwrap_or(Link::NONE)
     }
 
     /// Advances `base_ns` to `now_ns`; all entries up to this time must have been removed.
@@ -294,7 +360,7 @@ impl WheelLevels {
             while self.occupied[level] != 0 {
                 let digit = self.occupied[level].trailing_zeros() as usize;
                 let slot = level * SLOTS_PER_LEVEL + digit;
-                self.cascade(slot);
+                self.cascade(slot, Self::slot_of);
             }
         }
     }
@@ -303,7 +369,7 @@ impl WheelLevels {
     /// of the number of running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
         let slots: u32 = self.occupied.iter().map(|slots| slots.count_ones()).sum();
-        let blocks = self.blocks.len() - self.free_count;
+        let blocks = self.next_links.len() - self.free_count;
         // The newest block of a slot may be almost empty; of the others, the sweep leaves none less than half full.
         blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
@@ -320,53 +386,49 @@ impl WheelLevels {
         let SweepPosition { slot: index, before, is_prefetched } = self.sweep_position;
         let link = match before {
             NO_BLOCK => self.slots[index],
-            before => self.blocks[before as usize].next,
+            before => self.next_links[before as usize / BLOCK_ENTRIES],
         };
-        let (at, len) = (link.block, link.len as usize);
-        if at == NO_BLOCK {
+        if link.first == NO_BLOCK {
             let slot = self.next_occupied(index + 1);
             self.sweep_position = SweepPosition { slot, before: NO_BLOCK, is_prefetched: false };
             return 0;
         }
-        let next = self.blocks[at as usize].next;
+        let (first, len, next) = (link.first, link.len as usize, self.next_link(link));
         if !is_prefetched {
             self.prefetch(next);
-            self.blocks[at as usize].entries[..len].iter().for_each(|&entry| prefetch_timer(entry));
+            self.entries[link.range()].iter().for_each(|&entry| prefetch_timer(entry));
             self.sweep_position.is_prefetched = true;
             return 0;
         }
         self.sweep_position.is_prefetched = false;
-        let kept = retain(&mut self.blocks[at as usize].entries[..len], keep);
+        let kept = retain(&mut self.entries[link.range()], keep);
         let link = match before {
             _ if kept > 0
                 && kept + next.len as usize <= BLOCK_ENTRIES
-                && next.block != NO_BLOCK =>
+                && next.first != NO_BLOCK =>
             {
                 // The next block's entries fit behind those left here, and are checked here with the next step.
-                let entries = self.blocks[next.block as usize].entries;
-                let (after, rest) = (self.blocks[next.block as usize].next, next.len as usize);
-                let merged = &mut self.blocks[at as usize];
-                merged.entries[kept..kept + rest].copy_from_slice(&entries[..rest]);
-                merged.next = after;
-                self.release(index, next.block);
-                Link { block: at, len: (kept + rest) as u32 }
+                self.entries.copy_within(next.range(), first as usize + kept);
+                self.next_links[first as usize / BLOCK_ENTRIES] = self.next_link(next);
+                self.release(index, next.first);
+                Link { first, len: kept as u32 + next.len }
             }
             NO_BLOCK if kept == 0 => {
                 self.drop_head(index);
                 return len;
             }
             _ if kept == 0 => {
-                self.release(index, at);
+                self.release(index, first);
                 next
             }
             _ => {
-                self.sweep_position.before = at;
-                Link { block: at, len: kept as u32 }
+                self.sweep_position.before = first;
+                Link { first, len: kept as u32 }
             }
         };
         match before {
             NO_BLOCK => self.slots[index] = link,
-            before => self.blocks[before as usize].next = link,
+            before => self.next_links[before as usize / BLOCK_ENTRIES] = link,
         }
         len - kept
     }
@@ -374,23 +436,15 @@ impl WheelLevels {
     /// Returns the index of the slot for a deadline.
     #[inline]
     fn slot_of(&self, deadline_ns: u64) -> usize {
-        let level = ((deadline_ns ^ self.base_ns) | 1).ilog2() / DIGIT_BITS;
-        let digit = (deadline_ns >> (level * DIGIT_BITS)) as usize % SLOTS_PER_LEVEL;
-        level as usize * SLOTS_PER_LEVEL + digit
+        let highest_bit = ((deadline_ns ^ self.base_ns) | 1).ilog2();
+        let DigitPlace { first_slot, shift } = DIGIT_PLACES[highest_bit as usize];
+        first_slot as usize + (deadline_ns >> shift) as usize % SLOTS_PER_LEVEL
     }
 
     /// Prefetches the entries of a block; no effect for a link to no block.
     #[inline]
     fn prefetch(&self, link: Link) {
-        if let Some(block) = self.blocks.get(link.block as usize) {
-            prefetch_for_read(block);
-            let entries = &block.entries[..link.len as usize];
-            entries
-                .iter()
-                .skip(ENTRIES_PER_LINE - 1)
-                .step_by(ENTRIES_PER_LINE)
-                .for_each(prefetch_for_read);
-        }
+        self.entries[link.range()].iter().step_by(ENTRIES_PER_LINE).for_each(prefetch_for_read);
     }
 
     /// Adds an entry to a new block of slot `index`.
@@ -399,35 +453,34 @@ impl WheelLevels {
     pub(super) fn push_in_new_block(&mut self, index: usize, entry: TimerEntry) {
         let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
-        let block = if self.first_free == NO_BLOCK {
-            self.blocks.push(Block::EMPTY);
-            (self.blocks.len() - 1) as u32
+        let first = if self.first_free == NO_BLOCK {
+            let first = self.entries.len();
+            self.entries.resize(first + BLOCK_ENTRIES, TimerEntry::NONE);
+            self.next_links.push(old);
+            first as u32 // entries are less than 2^30: at most twice as many as timers, and a few blocks
         } else {
-            self.first_free
-        };
-        let fresh = &mut self.blocks[block as usize];
-        if self.first_free != NO_BLOCK {
-            self.first_free = fresh.next.block;
+            let free = &mut self.next_links[self.first_free as usize / BLOCK_ENTRIES];
             self.free_count -= 1;
-        }
-        fresh.next = old;
-        fresh.entries[0] = entry;
-        if old.block == NO_BLOCK {
+            let next_free = std::mem::replace(free, old).first;
+            std::mem::replace(&mut self.first_free, next_free)
+        };
+        self.entries[first as usize] = entry;
+        if old.first == NO_BLOCK {
             self.levels |= 1 << level;
             self.occupied[level] |= 1 << (index % SLOTS_PER_LEVEL);
         }
-        self.slots[index] = Link { block, len: 1 };
+        self.slots[index] = Link { first, len: 1 };
         self.blocks_counts[index] += 1;
     }
 
     /// Frees the newest block of slot `index`, which must have one.
     fn drop_head(&mut self, index: usize) {
         let level = index / SLOTS_PER_LEVEL;
-        let head = self.slots[index].block;
-        let next = self.blocks[head as usize].next;
-        self.release(index, head);
+        let head = self.slots[index];
+        let next = self.next_link(head);
+        self.release(index, head.first);
         self.slots[index] = next;
-        if next.block == NO_BLOCK {
+        if next.first == NO_BLOCK {
             self.occupied[level] &= !(1 << (index % SLOTS_PER_LEVEL));
             if self.occupied[level] == 0 {
                 self.levels &= !(1 << level);
@@ -435,14 +488,14 @@ impl WheelLevels {
         }
     }
 
-    /// Adds a block of slot `index` to the list of free blocks.
-    fn release(&mut self, index: usize, block: u32) {
+    /// Adds the block whose first entry is `first`, of slot `index`, to the list of free blocks.
+    fn release(&mut self, index: usize, first: u32) {
         self.blocks_counts[index] -= 1;
-        if self.sweep_position.before == block {
+        if self.sweep_position.before == first {
             self.sweep_position.before = NO_BLOCK;
         }
-        self.blocks[block as usize].next.block = self.first_free;
-        self.first_free = block;
+        self.next_links[first as usize / BLOCK_ENTRIES].first = self.first_free;
+        self.first_free = first;
         self.free_count += 1;
     }
 
@@ -489,8 +542,10 @@ mod tests {
     /// Fails unless the count of each slot's blocks is the length of its chain.
     fn check_counts(levels: &WheelLevels) {
         for (index, &count) in levels.blocks_counts.iter().enumerate() {
-            let block = |link: Link| levels.blocks.get(link.block as usize);
-            let chain = std::iter::successors(block(levels.slots[index]), |at| block(at.next));
+            let block = |link: Link| (link.first != NO_BLOCK).then_some(link);
+            let chain = std::iter::successors(block(levels.slots[index]), |&link| {
+                block(levels.next_link(link))
+            });
             assert_eq!(chain.count(), count as usize, "slot {index}");
         }
     }

@@ -145,33 +145,38 @@ impl<T> TimerRecords<T> {
     }
 
     /// Stores a timer and returns its handle; `Err` with the payload if `timers_max` timers are running.
+    #[inline(never)]
+    pub(super) fn insert(&mut self, deadline_ns: u64, mut payload: T) -> Result<TimerId, T> {
+        loop {
+            payload = match self.insert_in_vacant(deadline_ns, payload) {
+                Ok(id) => return Ok(id),
+                Err(payload) => payload,
+            };
+            if self.vacant_count == 0 {
+                return self.insert_in_new(deadline_ns, payload);
+            }
+            // The stamps of the vacant record are used up.
+            self.vacant_count -= 1;
+            self.retired_count += 1;
+        }
+    }
+
+    /// Does [`insert`](Self::insert) for the most common case: `Err` with the payload if no record is vacant, or the
+    /// stamps of the next vacant one are used up.
     #[inline]
-    pub(super) fn insert(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+    pub(super) fn insert_in_vacant(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let Some(&index) = self.vacant_indices.get(self.vacant_count.wrapping_sub(1)) else {
-            return self.store_in_new_record(deadline_ns, payload);
+            return Err(payload);
         };
-        self.vacant_count -= 1;
         let record = &mut self.records[index as usize];
-        let Some(id) = timer_id(index, record.next_stamp()) else {
-            return self.store_in_other_record(deadline_ns, payload);
-        };
+        let Some(id) = timer_id(index, record.next_stamp()) else { return Err(payload) };
+        self.vacant_count -= 1;
         record.fill(deadline_ns, payload);
         Ok(id)
     }
 
-    /// Stores the timer in another record, because the stamps of the chosen vacant record are used
-    /// up. Retires that record.
-    #[cold]
-    #[inline(never)]
-    fn store_in_other_record(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
-        self.retired_count += 1;
-        self.insert(deadline_ns, payload)
-    }
-
     /// Stores a timer in a new record; `Err` with the payload if `timers_max` timers are running.
-    #[cold]
-    #[inline(never)]
-    fn store_in_new_record(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+    fn insert_in_new(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let index = self.records.len() as u32;
         if self.running_count() >= self.timers_max as usize || index == u32::MAX {
             return Err(payload);
