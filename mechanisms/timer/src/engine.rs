@@ -210,14 +210,14 @@ impl<T> Wheel<T> {
                 self.newest_slot = self.add(TimerEntry::new(deadline_ns, id.key()));
                 Ok(id)
             }
-            Err(payload) => self.start_in_any_record(deadline_ns, payload),
+            Err(payload) => self.start_in_other_record(deadline_ns, payload),
         }
     }
 
-    /// Does [`start`](Self::start) in a new record, or whatever record is vacant.
+    /// Does [`start`](Self::start) if the next vacant record cannot be used: in another one or in a new one.
     #[cold]
     #[inline(never)]
-    fn start_in_any_record(
+    fn start_in_other_record(
         &mut self,
         deadline_ns: u64,
         payload: T,

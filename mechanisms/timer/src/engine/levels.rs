@@ -9,7 +9,7 @@
 //!  level 2                    slots 0 .. [ 52 ] .. 63   everything here comes after levels 0 and 1
 //!                                        │
 //!                                        ▼ newest block first
-//!                             [ entries ]──▶[ 124 entries ]──▶ ...
+//!                             [ 252 entries ]──▶[ 252 entries ]──▶[ 28 entries ]
 //! ```
 //!
 //! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns around.
@@ -28,23 +28,23 @@ const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const SLOTS_COUNT: usize = LEVELS_COUNT * SLOTS_PER_LEVEL;
 /// Number of entries in a cache line.
 const ENTRIES_PER_LINE: usize = 4;
-/// Number of cache lines of a block. It is odd, so that the lines at the same position in the blocks of several slots,
-/// which are filled equally fast, do not compete for the same sets of a cache.
-const BLOCK_LINES: usize = 31;
-/// Number of entries in a block.
-const BLOCK_ENTRIES: usize = BLOCK_LINES * ENTRIES_PER_LINE;
+/// Number of entries in the first block of a slot. It is small, as many slots have few entries.
+const SMALL_BLOCK_ENTRIES: usize = 7 * ENTRIES_PER_LINE;
+/// Number of entries in the other blocks of a slot, a multiple of [`SMALL_BLOCK_ENTRIES`].
+///
+/// They take an odd number of cache lines: lines at the same position in the blocks of several slots, which are filled
+/// equally fast, would otherwise compete for the same sets of a cache.
+const LARGE_BLOCK_ENTRIES: usize = 9 * SMALL_BLOCK_ENTRIES;
 /// Maximum number of blocks of a slot whose entries are sorted at once. The entries of a larger
 /// slot move to lower levels first.
-const SORTED_BLOCKS_MAX: usize = 4;
+const SORTED_BLOCKS_MAX: usize = 3;
 /// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
-pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
+pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * LARGE_BLOCK_ENTRIES;
 /// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
 pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
-/// Number of blocks above which a wheel with few timers is swept of stale entries. The newest block
-/// of each slot does not count.
-const CROWDED_BLOCKS_MIN: usize = 8;
-/// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] reserved timers.
-const RESERVED_BLOCKS_PER_FULL_BLOCK: usize = 4;
+/// Size of the blocks, other than the newest of each slot, above which a wheel with few timers is swept of stale
+/// entries.
+const CROWDED_ENTRIES_MIN: usize = 252;
 /// Index of a first entry that stands for no block.
 const NO_BLOCK: u32 = u32::MAX;
 
@@ -58,8 +58,8 @@ struct Link {
 }
 
 impl Link {
-    /// Link to no block. It counts as a full block, which saves a test on the most common path.
-    const NONE: Self = Self { first: NO_BLOCK, len: BLOCK_ENTRIES as u32 };
+    /// Link to no block.
+    const NONE: Self = Self { first: NO_BLOCK, len: 0 };
 
     /// Returns the indices of the block's entries; none for a link to no block.
     #[inline]
@@ -67,6 +67,30 @@ impl Link {
         let first = self.first as usize;
         if self.first == NO_BLOCK { 0..0 } else { first..first + self.len as usize }
     }
+}
+
+/// Description of a block.
+#[derive(Clone, Copy, Debug)]
+struct BlockHeader {
+    /// Next block of the slot's chain, or of the list of free blocks, whose lengths are meaningless.
+    next: Link,
+    /// Number of entries that the block has room for.
+    capacity: u32,
+}
+
+/// Chain of blocks of entries, newest block first.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    newest: Link,
+    /// Number of entries that the newest block has room for. 0 without a block, which then counts as full: this saves a
+    /// test on the most common path.
+    capacity: u32,
+    /// Number of blocks.
+    blocks_count: u32,
+}
+
+impl Slot {
+    const EMPTY: Self = Self { newest: Link::NONE, capacity: 0, blocks_count: 0 };
 }
 
 /// Place of a deadline's digit, by the highest bit in which the deadline differs from the base.
@@ -131,41 +155,35 @@ pub(super) struct WheelLevels {
     levels: u32,
     /// For each level, a bitmap of the slots that contain entries.
     occupied: [u64; LEVELS_COUNT],
-    /// Link to the newest block of each slot.
-    slots: Box<[Link; SLOTS_COUNT]>,
-    /// Number of blocks of each slot.
-    blocks_counts: Vec<u32>,
+    slots: Box<[Slot; SLOTS_COUNT]>,
     /// Entries of all blocks.
     entries: Vec<TimerEntry>,
-    /// For each block, the link to the next block of its slot's chain, or of the list of free blocks. They are apart
-    /// from the entries, so that the blocks after the next can be prefetched.
-    next_links: Vec<Link>,
-    /// First block in the list of free blocks, as in [`Link::first`].
-    first_free: u32,
-    /// Number of free blocks.
-    free_count: usize,
+    /// Headers of the blocks, in the order of the blocks; of each large block, only the first is used. They are apart
+    /// from the entries, so that the block after the next can be prefetched.
+    headers: Vec<BlockHeader>,
+    /// First block in the list of free small blocks, as in [`Link::first`].
+    first_free_small: u32,
+    /// First block in the list of free large blocks, as in [`Link::first`].
+    first_free_large: u32,
+    /// Total capacity of all blocks that are not the newest of their slot.
+    older_capacity: usize,
     sweep_position: SweepPosition,
 }
 
 impl WheelLevels {
     pub(super) fn new(now_ns: u64, timers_reserved: usize) -> Self {
-        let blocks = if timers_reserved == 0 {
-            0
-        } else {
-            RESERVED_BLOCKS_PER_FULL_BLOCK * timers_reserved.div_ceil(BLOCK_ENTRIES)
-                + 2 * SLOTS_COUNT
-        };
+        let entries_reserved = if timers_reserved == 0 { 0 } else { entries_max(timers_reserved) };
         Self {
             base_ns: now_ns,
             deadline_ns_min: now_ns,
             levels: 0,
             occupied: [0; LEVELS_COUNT],
-            slots: Box::new([Link::NONE; SLOTS_COUNT]),
-            blocks_counts: vec![0; SLOTS_COUNT],
-            entries: Vec::with_capacity(blocks * BLOCK_ENTRIES),
-            next_links: Vec::with_capacity(blocks),
-            first_free: NO_BLOCK,
-            free_count: 0,
+            slots: Box::new([Slot::EMPTY; SLOTS_COUNT]),
+            entries: Vec::with_capacity(entries_reserved),
+            headers: Vec::with_capacity(entries_reserved / SMALL_BLOCK_ENTRIES),
+            first_free_small: NO_BLOCK,
+            first_free_large: NO_BLOCK,
+            older_capacity: 0,
             sweep_position: SweepPosition { slot: 0, before: NO_BLOCK, is_prefetched: false },
         }
     }
@@ -190,17 +208,17 @@ impl WheelLevels {
 
     /// Does [`try_push`](Self::try_push) with the index of the entry's slot.
     ///
-    /// Prefetches the cache line of the entries that will follow: in a block that was not used for long, the store would
-    /// wait for it.
+    /// Prefetches the cache line of the entries that will follow: their stores would wait for it in a block that was
+    /// last used long ago.
     #[inline]
     fn try_push_to_slot(&mut self, index: usize, entry: TimerEntry) -> Result<usize, usize> {
         let slot = &mut self.slots[index];
-        if slot.len as usize >= BLOCK_ENTRIES {
+        if slot.newest.len >= slot.capacity {
             return Err(index);
         }
-        let at = (slot.first + slot.len) as usize;
+        let at = (slot.newest.first + slot.newest.len) as usize;
         self.entries[at] = entry;
-        slot.len += 1;
+        slot.newest.len += 1;
         if let Some(next_line) = self.entries.get(at + ENTRIES_PER_LINE) {
             prefetch_for_read(next_line);
         }
@@ -230,12 +248,9 @@ impl WheelLevels {
     /// starts and cancels alternately needs it again.
     #[inline]
     pub(super) fn remove_newest(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        debug_assert!(
-            slot.first != NO_BLOCK && slot.len > 0,
-            "remove_newest() was called for an empty slot"
-        );
-        slot.len -= 1;
+        let newest = &mut self.slots[index].newest;
+        debug_assert!(newest.len > 0, "remove_newest() was called for an empty slot");
+        newest.len -= 1;
     }
 
     /// Returns the earliest slot with entries; `None` if there are no entries.
@@ -269,14 +284,14 @@ impl WheelLevels {
         unsorted: &mut Vec<TimerEntry>,
         mut prefetch_timer: impl FnMut(TimerEntry),
     ) -> usize {
-        if self.slots[first.slot].len == 0 {
+        if self.slots[first.slot].newest.len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
             return 0;
         }
         let is_last_digit = first.level == 0;
-        if is_last_digit || self.blocks_counts[first.slot] as usize <= SORTED_BLOCKS_MAX {
+        if is_last_digit || self.slots[first.slot].blocks_count as usize <= SORTED_BLOCKS_MAX {
             for _ in 0..SORTED_BLOCKS_MAX {
-                let head = self.slots[first.slot];
+                let head = self.slots[first.slot].newest;
                 if head.first == NO_BLOCK {
                     break;
                 }
@@ -286,7 +301,7 @@ impl WheelLevels {
                 unsorted.extend_from_slice(entries);
                 self.drop_head(first.slot);
             }
-            let has_rest = self.slots[first.slot].first != NO_BLOCK;
+            let has_rest = self.slots[first.slot].newest.first != NO_BLOCK;
             self.base_ns = first.highest_ns;
             // The rest of a slot of the last digit all has the same deadline.
             self.deadline_ns_min = self.base_ns.saturating_add(u64::from(!has_rest));
@@ -311,12 +326,13 @@ impl WheelLevels {
     #[inline]
     fn cascade(&mut self, index: usize, slot_of: impl Fn(&Self, u64) -> usize) -> usize {
         let mut moved = 0;
+        self.prefetch(self.next_link(self.slots[index].newest));
         loop {
-            let head = self.slots[index];
+            let head = self.slots[index].newest;
             if head.first == NO_BLOCK {
                 return moved;
             }
-            // Prefetches two blocks ahead: processing one takes less time than fetching one.
+            // Two blocks ahead, as the next one may be small.
             self.prefetch(self.next_link(self.next_link(head)));
             for at in head.range() {
                 let entry = self.entries[at];
@@ -330,7 +346,7 @@ impl WheelLevels {
     /// Returns the link to the block after that of `link`; [`Link::NONE`] if there is none.
     #[inline]
     fn next_link(&self, link: Link) -> Link {
-        self.next_links.get(link.first as usize / BLOCK_ENTRIES).copied().unwrap_or(Link::NONE)
+        self.headers.get(header_index(link.first)).map_or(Link::NONE, |header| header.next)
     }
 
     /// Advances `base_ns` to `now_ns`; all entries up to this time must have been removed.
@@ -368,10 +384,8 @@ impl WheelLevels {
     /// Returns `true` if so many blocks are in use that many entries must be stale. `timers_count` is an upper bound
     /// of the number of running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
-        let slots: u32 = self.occupied.iter().map(|slots| slots.count_ones()).sum();
-        let blocks = self.next_links.len() - self.free_count;
-        // The newest block of a slot may be almost empty; of the others, the sweep leaves none less than half full.
-        blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
+        // The newest block of a slot may be almost empty; of the others, the sweep leaves no two that fit into one.
+        self.older_capacity > CROWDED_ENTRIES_MIN + 2 * timers_count
     }
 
     /// Removes the entries for which `keep` returns `false` from the next block. Returns the number
@@ -385,8 +399,8 @@ impl WheelLevels {
     ) -> usize {
         let SweepPosition { slot: index, before, is_prefetched } = self.sweep_position;
         let link = match before {
-            NO_BLOCK => self.slots[index],
-            before => self.next_links[before as usize / BLOCK_ENTRIES],
+            NO_BLOCK => self.slots[index].newest,
+            before => self.headers[header_index(before)].next,
         };
         if link.first == NO_BLOCK {
             let slot = self.next_occupied(index + 1);
@@ -402,15 +416,13 @@ impl WheelLevels {
         }
         self.sweep_position.is_prefetched = false;
         let kept = retain(&mut self.entries[link.range()], keep);
+        let room = self.headers[header_index(first)].capacity as usize - kept;
         let link = match before {
-            _ if kept > 0
-                && kept + next.len as usize <= BLOCK_ENTRIES
-                && next.first != NO_BLOCK =>
-            {
+            _ if kept > 0 && next.len as usize <= room && next.first != NO_BLOCK => {
                 // The next block's entries fit behind those left here, and are checked here with the next step.
                 self.entries.copy_within(next.range(), first as usize + kept);
-                self.next_links[first as usize / BLOCK_ENTRIES] = self.next_link(next);
-                self.release(index, next.first);
+                self.headers[header_index(first)].next = self.next_link(next);
+                self.release_older(index, next.first);
                 Link { first, len: kept as u32 + next.len }
             }
             NO_BLOCK if kept == 0 => {
@@ -418,7 +430,7 @@ impl WheelLevels {
                 return len;
             }
             _ if kept == 0 => {
-                self.release(index, first);
+                self.release_older(index, first);
                 next
             }
             _ => {
@@ -427,8 +439,8 @@ impl WheelLevels {
             }
         };
         match before {
-            NO_BLOCK => self.slots[index] = link,
-            before => self.next_links[before as usize / BLOCK_ENTRIES] = link,
+            NO_BLOCK => self.slots[index].newest = link,
+            before => self.headers[header_index(before)].next = link,
         }
         len - kept
     }
@@ -444,59 +456,83 @@ impl WheelLevels {
     /// Prefetches the entries of a block; no effect for a link to no block.
     #[inline]
     fn prefetch(&self, link: Link) {
-        self.entries[link.range()].iter().step_by(ENTRIES_PER_LINE).for_each(prefetch_for_read);
+        let entries = &self.entries[link.range()];
+        // The last one may be in one line more.
+        entries.iter().step_by(ENTRIES_PER_LINE).chain(entries.last()).for_each(prefetch_for_read);
     }
 
     /// Adds an entry to a new block of slot `index`.
     #[cold]
     #[inline(never)]
     pub(super) fn push_in_new_block(&mut self, index: usize, entry: TimerEntry) {
-        let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
-        let first = if self.first_free == NO_BLOCK {
-            let first = self.entries.len();
-            self.entries.resize(first + BLOCK_ENTRIES, TimerEntry::NONE);
-            self.next_links.push(old);
-            first as u32 // entries are less than 2^30: at most twice as many as timers, and a few blocks
-        } else {
-            let free = &mut self.next_links[self.first_free as usize / BLOCK_ENTRIES];
-            self.free_count -= 1;
-            let next_free = std::mem::replace(free, old).first;
-            std::mem::replace(&mut self.first_free, next_free)
+        let is_first = old.newest.first == NO_BLOCK;
+        let (first_free, capacity) = match is_first {
+            true => (&mut self.first_free_small, SMALL_BLOCK_ENTRIES),
+            false => (&mut self.first_free_large, LARGE_BLOCK_ENTRIES),
         };
+        let mut first = *first_free;
+        if first == NO_BLOCK {
+            first = self.entries.len() as u32; // at most entries_max(2^28)
+            self.entries.resize(first as usize + capacity, TimerEntry::NONE);
+            let header = BlockHeader { next: Link::NONE, capacity: capacity as u32 };
+            self.headers.resize(header_index(self.entries.len() as u32), header);
+        } else {
+            *first_free = self.headers[header_index(first)].next.first;
+        }
+        self.headers[header_index(first)].next = old.newest;
         self.entries[first as usize] = entry;
-        if old.first == NO_BLOCK {
+        self.slots[index] = Slot {
+            newest: Link { first, len: 1 },
+            capacity: capacity as u32,
+            blocks_count: old.blocks_count + 1,
+        };
+        self.older_capacity += old.capacity as usize;
+        if is_first {
+            let level = index / SLOTS_PER_LEVEL;
             self.levels |= 1 << level;
             self.occupied[level] |= 1 << (index % SLOTS_PER_LEVEL);
         }
-        self.slots[index] = Link { first, len: 1 };
-        self.blocks_counts[index] += 1;
     }
 
     /// Frees the newest block of slot `index`, which must have one.
     fn drop_head(&mut self, index: usize) {
-        let level = index / SLOTS_PER_LEVEL;
-        let head = self.slots[index];
+        let head = self.slots[index].newest;
         let next = self.next_link(head);
         self.release(index, head.first);
-        self.slots[index] = next;
-        if next.first == NO_BLOCK {
-            self.occupied[level] &= !(1 << (index % SLOTS_PER_LEVEL));
-            if self.occupied[level] == 0 {
-                self.levels &= !(1 << level);
-            }
+        let slot = &mut self.slots[index];
+        slot.newest = next;
+        slot.capacity = 0;
+        if next.first != NO_BLOCK {
+            slot.capacity = self.headers[header_index(next.first)].capacity;
+            self.older_capacity -= slot.capacity as usize;
+            return;
+        }
+        let level = index / SLOTS_PER_LEVEL;
+        self.occupied[level] &= !(1 << (index % SLOTS_PER_LEVEL));
+        if self.occupied[level] == 0 {
+            self.levels &= !(1 << level);
         }
     }
 
-    /// Adds the block whose first entry is `first`, of slot `index`, to the list of free blocks.
+    /// Frees the block whose first entry is `first`, of slot `index`. It is not the newest, and no longer in the chain.
+    fn release_older(&mut self, index: usize, first: u32) {
+        self.older_capacity -= self.headers[header_index(first)].capacity as usize;
+        self.release(index, first);
+    }
+
+    /// Adds the block whose first entry is `first`, of slot `index`, to the list of free blocks of its size.
     fn release(&mut self, index: usize, first: u32) {
-        self.blocks_counts[index] -= 1;
+        self.slots[index].blocks_count -= 1;
         if self.sweep_position.before == first {
             self.sweep_position.before = NO_BLOCK;
         }
-        self.next_links[first as usize / BLOCK_ENTRIES].first = self.first_free;
-        self.first_free = first;
-        self.free_count += 1;
+        let header = &mut self.headers[header_index(first)];
+        let first_free = match header.capacity as usize {
+            SMALL_BLOCK_ENTRIES => &mut self.first_free_small,
+            _ => &mut self.first_free_large,
+        };
+        header.next.first = std::mem::replace(first_free, first);
     }
 
     /// Returns the index of the first slot with entries from `index` on, or else from 0 on. Returns
@@ -515,6 +551,23 @@ impl WheelLevels {
         let level = levels.trailing_zeros() as usize;
         level * SLOTS_PER_LEVEL + self.occupied[level].trailing_zeros() as usize
     }
+}
+
+/// Returns the index in [`WheelLevels::headers`] of the block whose first entry is `first`.
+#[inline]
+fn header_index(first: u32) -> usize {
+    first as usize / SMALL_BLOCK_ENTRIES
+}
+
+/// Returns the maximum number of entries of all blocks while at most `timers_count` timers run.
+///
+/// A slot has one small block. The older blocks are swept above twice as many entries as timers run, and may double
+/// meanwhile. As many slots as have older blocks may have a large newest block that is almost empty.
+fn entries_max(timers_count: usize) -> usize {
+    let older_max = 2 * (CROWDED_ENTRIES_MIN + 2 * timers_count);
+    let large_newest_max = SLOTS_COUNT.min(older_max / SMALL_BLOCK_ENTRIES);
+    let large_max = older_max.div_ceil(LARGE_BLOCK_ENTRIES) + large_newest_max;
+    SLOTS_COUNT * SMALL_BLOCK_ENTRIES + large_max * LARGE_BLOCK_ENTRIES
 }
 
 /// Moves the entries for which `keep` returns `true` to the front; returns the number of these entries.
@@ -539,36 +592,55 @@ pub(super) fn retain(
 mod tests {
     use super::*;
 
-    /// Fails unless the count of each slot's blocks is the length of its chain.
-    fn check_counts(levels: &WheelLevels) {
-        for (index, &count) in levels.blocks_counts.iter().enumerate() {
+    /// Fails unless the counts of blocks, their capacities and the entries' number agree with the chains.
+    fn check_chains(levels: &WheelLevels) {
+        let mut older_capacity = 0;
+        for (index, slot) in levels.slots.iter().enumerate() {
             let block = |link: Link| (link.first != NO_BLOCK).then_some(link);
-            let chain = std::iter::successors(block(levels.slots[index]), |&link| {
-                block(levels.next_link(link))
-            });
-            assert_eq!(chain.count(), count as usize, "slot {index}");
+            let chain: Vec<Link> =
+                std::iter::successors(block(slot.newest), |&link| block(levels.next_link(link)))
+                    .collect();
+            assert_eq!(chain.len(), slot.blocks_count as usize, "slot {index}");
+            let capacities =
+                chain.iter().map(|link| levels.headers[header_index(link.first)].capacity);
+            let capacities: Vec<u32> = capacities.collect();
+            assert_eq!(capacities.first().copied().unwrap_or(0), slot.capacity, "slot {index}");
+            assert!(chain.iter().zip(&capacities).all(|(link, capacity)| link.len <= *capacity));
+            older_capacity += capacities.iter().skip(1).sum::<u32>() as usize;
         }
+        assert_eq!(older_capacity, levels.older_capacity);
     }
 
     #[test]
-    fn blocks_of_each_slot_are_counted() {
+    fn swept_and_drained_slots_lose_no_entry_and_count_their_blocks() {
         let mut levels = WheelLevels::new(0, 0);
-        let steps: u64 = if cfg!(miri) { 300 } else { 20_000 };
+        let steps: u64 = if cfg!(miri) { 1_000 } else { 20_000 };
         let hash = |at: u64| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let is_stale = |key: u64| hash(key) % 3 == 0;
         let (mut opened, mut drained_count) = (Vec::new(), 0);
+        let mut drain = |levels: &mut WheelLevels, opened: &mut Vec<TimerEntry>| {
+            let Some(first) = levels.first_slot() else { return false };
+            levels.drain_first_slot(first, opened, |_| drained_count += 1);
+            true
+        };
         for at in 1..=steps {
             let deadline_ns = levels.deadline_ns_min() + hash(at) % 100_000;
             levels.push(TimerEntry::new(deadline_ns, at));
-            levels.sweep(|_| (), |entry| hash(entry.key) % 3 != 0);
-            if at % 100 == 0 {
-                let first = levels.first_slot().expect("entries were added");
-                levels.drain_first_slot(first, &mut opened, |_| drained_count += 1);
-                check_counts(&levels);
+            levels.sweep(|_| (), |entry| !is_stale(entry.key));
+            if at % 500 == 0 {
+                assert!(drain(&mut levels, &mut opened));
+                check_chains(&levels);
             }
         }
-        assert_eq!(opened.len(), drained_count);
-        assert!(drained_count > 0);
         levels.rewind(0);
-        check_counts(&levels);
+        check_chains(&levels);
+        while drain(&mut levels, &mut opened) {}
+        check_chains(&levels);
+        assert_eq!(opened.len(), drained_count);
+        let mut keys: Vec<u64> = opened.iter().map(|entry| entry.key).collect();
+        keys.sort_unstable();
+        assert!(keys.len() < steps as usize, "no stale entry was swept");
+        keys.retain(|&key| !is_stale(key));
+        assert!(keys.into_iter().eq((1..=steps).filter(|&key| !is_stale(key))));
     }
 }

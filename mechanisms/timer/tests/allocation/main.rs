@@ -122,16 +122,16 @@ fn start_and_cancel_in_turn_does_not_allocate() {
     assert_eq!(raw::allocations_count() - before, 0);
 }
 
-#[test]
-fn stale_entries_of_cancelled_timers_are_removed() {
-    // A thousand timers stay while a million more come and go, two at a time, so that the cancelled
-    // one is never the one that was started last.
-    let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
+/// Starts a thousand timers that stay while others come and go, two at a time, so that the cancelled one is never the
+/// one that was started last. Returns the number of allocations after `warm_up_count` of these pairs.
+fn allocations_while_stale_entries_arise(config: Config, warm_up_count: u32) -> usize {
+    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
     let mut random = 1_u64;
     let mut start = |wheel: &mut Wheel<()>| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         wheel.start(1_000 + (random >> 20), ()).expect("room")
     };
+    let before = raw::allocations_count();
     for _ in 0..1_000 {
         start(&mut wheel);
     }
@@ -141,11 +141,23 @@ fn stale_entries_of_cancelled_timers_are_removed() {
             assert!(wheel.cancel(first).is_some() && wheel.cancel(second).is_some());
         }
     };
-    start_and_cancel(&mut wheel, 20_000);
-    let before = raw::allocations_count();
+    start_and_cancel(&mut wheel, warm_up_count);
+    let before = if warm_up_count == 0 { before } else { raw::allocations_count() };
     start_and_cancel(&mut wheel, 200_000);
-    assert_eq!(raw::allocations_count() - before, 0);
+    let allocations_count = raw::allocations_count() - before;
     assert_eq!(wheel.expire(u64::MAX, usize::MAX, drop), 1_000);
+    allocations_count
+}
+
+#[test]
+fn stale_entries_of_cancelled_timers_are_removed() {
+    assert_eq!(allocations_while_stale_entries_arise(Config::default(), 60_000), 0);
+}
+
+#[test]
+fn reserved_memory_suffices_for_stale_entries() {
+    let config = Config::default().timers_reserved(1_002);
+    assert_eq!(allocations_while_stale_entries_arise(config, 0), 0);
 }
 
 #[test]
