@@ -219,9 +219,7 @@ impl WheelLevels {
         let at = (slot.newest.first + slot.newest.len) as usize;
         self.entries[at] = entry;
         slot.newest.len += 1;
-        if let Some(next_line) = self.entries.get(at + ENTRIES_PER_LINE) {
-            prefetch_for_read(next_line);
-        }
+        prefetch_for_read(self.entries.as_ptr().wrapping_add(at + ENTRIES_PER_LINE));
         Ok(index)
     }
 
@@ -458,7 +456,11 @@ impl WheelLevels {
     fn prefetch(&self, link: Link) {
         let entries = &self.entries[link.range()];
         // The last one may be in one line more.
-        entries.iter().step_by(ENTRIES_PER_LINE).chain(entries.last()).for_each(prefetch_for_read);
+        entries
+            .iter()
+            .step_by(ENTRIES_PER_LINE)
+            .chain(entries.last())
+            .for_each(|entry| prefetch_for_read(entry));
     }
 
     /// Adds an entry to a new block of slot `index`.
