@@ -381,14 +381,18 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     match parse(&words) {
         Ok(app) => exit::exit_code(dispatch(app)),
         Err(error) if error.use_stderr() => {
-            exit::exit_code(Err(to_usage_error(format_in_one_line(&error))))
+            exit::exit_code(Err(to_usage_error(format_in_one_line(&error, &words))))
         }
         Err(help) => exit::exit_code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
 }
 
-/// Formats a command-line error in one line, without the usage text.
-fn format_in_one_line(error: &clap::Error) -> String {
+/// Formats an error in the command line `words` in one line, without the usage text.
+fn format_in_one_line(error: &clap::Error, words: &[OsString]) -> String {
+    let word_not_text = words.iter().find(|word| word.to_str().is_none());
+    if let (ErrorKind::InvalidUtf8, Some(word)) = (error.kind(), word_not_text) {
+        return format!("{word:?}: not a text in UTF-8");
+    }
     let text = error.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
@@ -541,7 +545,9 @@ mod tests {
     }
 
     fn error(words: &[&str]) -> String {
-        format_in_one_line(&parse(words).expect_err("the invalid command line was accepted"))
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let error = parse(&words).expect_err("the invalid command line was accepted");
+        format_in_one_line(&error, &words)
     }
 
     #[test]

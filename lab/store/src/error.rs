@@ -188,7 +188,7 @@ pub enum StoreError {
         id: String,
     },
     /// There is no run with this id, prefix, name or position.
-    #[error("run {selector}: no such run in the store{}", nearest_hint(.nearest_names))]
+    #[error("run {}: no such run in the store{}", quoted_if_empty(.selector), nearest_hint(.nearest_names))]
     UnknownRun {
         /// Id, prefix, name or position that was looked up.
         selector: String,
@@ -196,7 +196,7 @@ pub enum StoreError {
         nearest_names: Vec<String>,
     },
     /// No run has the figure, or the figure has no such contender.
-    #[error("{selector}: no run in the store has this figure{}", nearest_hint(.nearest_names))]
+    #[error("{}: no run in the store has this figure{}", quoted_if_empty(.selector), nearest_hint(.nearest_names))]
     UnknownFigure {
         /// Figure, or figure and contender, that was looked up.
         selector: String,
@@ -219,6 +219,11 @@ pub enum StoreError {
         /// Path of the file.
         path: PathBuf,
     },
+}
+
+/// Returns a text of a message, or quotation marks if it is empty.
+fn quoted_if_empty(text: &str) -> &str {
+    if text.is_empty() { "''" } else { text }
 }
 
 /// Returns the end of an error message: the most similar ids or names. Without any, it says that
