@@ -7,6 +7,7 @@ mod cpu;
 mod debug;
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 pub mod epoll;
+pub mod file;
 pub mod futex;
 #[cfg(handover_loom)]
 pub mod loom_support;

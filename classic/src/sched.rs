@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use handover_base::units::BitRate;
 use handover_base::usage::{self as cpu, Usage};
-use handover_base::{affinity, clock, topology};
+use handover_base::{affinity, clock, file, topology};
 use handover_program::console::{self, print_error};
 use handover_program::exit::{Interrupted, to_usage_error};
 use handover_sched::Scheduler;
@@ -383,7 +383,7 @@ impl Sched {
     /// Reads the configuration file; returns an empty program if the default file does not exist.
     fn read_program(&self) -> anyhow::Result<LoadProgram> {
         let path = self.file.as_deref().unwrap_or(Path::new(CONFIG_FILE_DEFAULT));
-        let text = match std::fs::read_to_string(path) {
+        let text = match file::read_text(path, file::LENGTH_MAX_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound && self.file.is_none() => {
                 return Ok(LoadProgram::default());

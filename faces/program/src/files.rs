@@ -1,5 +1,6 @@
 //! File output without blocking, and atomic replacement of files.
 
+use handover_base::file;
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -69,13 +70,13 @@ pub fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Reads a regular text file. Other files are not opened: a pipe may never have a writer.
+/// Reads a regular text file of at most 16 MiB. Other files are not opened: a pipe may never have a writer.
 ///
 /// # Errors
-/// If the file is not regular or cannot be read.
+/// If the file is not regular, longer, not UTF-8 or cannot be read.
 pub fn read_text(path: &Path) -> io::Result<String> {
     match fs::metadata(path)?.is_file() {
-        true => fs::read_to_string(path),
+        true => file::read_text(path, file::LENGTH_MAX_BYTES),
         false => Err(io::Error::other("not a regular file")),
     }
 }

@@ -1,10 +1,9 @@
 //! Files of runs, written by `handover export` and `handover show --json`.
 
 use crate::exit::to_usage_error;
+use handover_base::file;
 use handover_record::{Document, JSON_SCHEMA_VERSION};
 use handover_store::Store;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// Maximum size of a file of runs in bytes.
@@ -25,13 +24,7 @@ pub fn read_runs_file(path: &Path) -> anyhow::Result<RunsFileContent> {
     if !path.is_file() {
         return Err(refused(&"not a regular file"));
     }
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| refused(&error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(refused(&"longer than 256 MiB"));
-    }
+    let bytes = file::read(path, FILE_BYTES_MAX).map_err(|error| refused(&error))?;
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Ok(RunsFileContent::NoRuns);
     }

@@ -1,7 +1,9 @@
 //! Errors in a command line: reported in one line, with exit code 2, before anything is done.
 
 use crate::common::{Home, Said, said, skipped, tree};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// A bad command line, split at whitespace, and the words that its error must contain.
@@ -140,6 +142,7 @@ const TRACES: &[Refusal] = &[
 
 /// Files.
 const FILES: &[Refusal] = &[
+    ("sched -f /dev/zero", &["-f: cannot read /dev/zero: longer than 16777216 bytes"]),
     ("run clock --db folder", &["folder", "not a regular file", "--db"]),
     ("run clock --db text.txt", &["text.txt", "not a database", "--db"]),
     ("run clock --db short.txt", &["short.txt", "not a database", "--db"]),
@@ -276,6 +279,17 @@ fn check_all(refusals: &[Refusal]) {
         assert!(!home.data().exists(), "{line}: a store was made");
         assert!(tree(&home.cwd()) == before, "{line}: a file was made or changed");
     }
+}
+
+#[test]
+fn argument_that_is_empty_or_not_text_is_quoted() {
+    let home = Home::new();
+    home.ok("run floor/syscall --profile smoke --no-report");
+    check("show ''", said(home.handover(["show", ""])), &["run '': no such run"]);
+    check("history ''", said(home.handover(["history", ""])), &["'': no run in the store"]);
+    let mut command = home.handover(["show"]);
+    command.arg(OsStr::from_bytes(b"a\xff"));
+    check("show a\\xff", said(command), &["\"a\\xFF\": not a text in UTF-8"]);
 }
 
 #[test]

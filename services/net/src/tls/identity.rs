@@ -2,6 +2,7 @@
 
 use super::error::SetupError;
 use base64::prelude::{BASE64_STANDARD, Engine};
+use handover_base::file;
 use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -23,7 +24,7 @@ impl Identity {
     /// chain begins with the identity's certificate.
     ///
     /// # Errors
-    /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
+    /// [`SetupError`] if a file cannot be read, is longer than 16 MiB or holds no such item, or the key does not match.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, SetupError> {
         let chain = certificates_from_pem(&read_file(certificate)?)
             .map_err(|error| add_path_to_error(error, certificate))?;
@@ -162,7 +163,7 @@ pub(super) fn crypto_provider() -> Arc<CryptoProvider> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, SetupError> {
-    std::fs::read(path)
+    file::read(path, file::LENGTH_MAX_BYTES)
         .map_err(|error| SetupError::File { path: path.into(), why: error.to_string() })
 }
 

@@ -4,6 +4,7 @@ use super::wire::Wire;
 use crate::engine::{SECRET_BYTES_MIN, Secret};
 use crate::raw::peer_credentials;
 use crate::{AccessConfig, Address, AuthenticationError, CloseReason, EndpointError, UdsPeers};
+use handover_base::file;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Credentials of an endpoint: its shared secret and its TLS certificates.
@@ -19,7 +20,7 @@ impl Security {
     pub(crate) fn new(access: &AccessConfig) -> Result<Self, EndpointError> {
         let mut new = Self::default();
         if let Some(path) = &access.secret_file {
-            let bytes = std::fs::read(path)
+            let bytes = file::read(path.as_ref(), file::LENGTH_MAX_BYTES)
                 .map_err(|error| EndpointError::new_security(path, error.to_string()))?;
             new.set_secret(bytes.trim_ascii_end())
                 .map_err(|why| EndpointError::new_security(path, why))?;
