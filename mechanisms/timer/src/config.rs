@@ -23,8 +23,7 @@ pub struct Config {
     /// Maximum number of running timers; starting another one fails. Default 1,048,576.
     ///
     /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110 bytes for each,
-    /// with a payload of 8 bytes, and besides at most 0.5 KiB for each slot in use, or 4 KiB if the slot has had more
-    /// than 28 entries at once (64 slots divide a range of deadlines; 704 slots cover all). A record is used for 2^30
+    /// with a payload of 8 bytes, and besides at most 5 KiB for each slot in use: usually two or three hundred, at most 704. A record is used for 2^30
     /// timers at least, and then retired, and with it its memory: a few bytes for many seconds of starting and
     /// cancelling.
     pub timers_max: u32,

@@ -18,10 +18,10 @@
 //! are started in between, [`WheelLevels::rewind`] takes the bound back.
 //!
 //! A cancelled timer leaves its entry behind, which is then stale and is dropped when its slot is opened, or later if
-//! the slot was open already. The number of blocks is checked only when a block of entries is started, so that
+//! the slot was open already. The capacity of the blocks is checked only when a block of entries is started, so that
 //! cancelling keeps no count: at a million timers the processor waits for memory, and the number of accesses that it
-//! can have in flight depends on how few instructions lie between them. [`WheelLevels::sweep`] then frees more than is
-//! started.
+//! can have in flight depends on how few instructions lie between them. [`WheelLevels::sweep_for_new_block`] then
+//! frees as much as is started, in the long run.
 
 mod entry;
 mod heap;
@@ -49,10 +49,6 @@ const AHEAD_PER_LATE: usize = 8;
 const LATE_SLOT: usize = usize::MAX;
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
-/// Number of calls of [`WheelLevels::sweep`] after each new block while there are too many blocks. Of two calls, the
-/// first prefetches a block and the second removes its stale entries.
-const SWEEP_CALLS_PER_NEW_BLOCK: usize = 8;
-
 /// Expired timer, as returned by [`Wheel::pop_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiredTimer<T> {
@@ -619,19 +615,17 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Adds an entry to a new block of its slot, and returns the slot. If there are many blocks, removes the stale
-    /// entries of some: more of them than arise before the next block is added.
+    /// Adds an entry to a new block of its slot, and returns the slot. If the blocks have room for many more entries
+    /// than timers run, removes the stale entries of some.
     #[cold]
     #[inline(never)]
     fn add_in_new_block(&mut self, slot: usize, entry: TimerEntry) -> usize {
         self.levels.push_in_new_block(slot, entry);
         let records = &self.records;
-        for _ in 0..SWEEP_CALLS_PER_NEW_BLOCK {
-            if !self.levels.is_crowded(records.records_count()) {
-                break;
-            }
-            self.newest_key = NO_KEY; // its entry may have moved
-            self.levels.sweep(
+        if self.levels.is_crowded(records.records_count()) {
+            self.newest_key = NO_KEY; // its entry may move
+            self.levels.sweep_for_new_block(
+                records.records_count(),
                 |entry| records.prefetch(entry),
                 |entry| records.entry_state(entry) != EntryState::Stale,
             );

@@ -42,10 +42,12 @@ const SORTED_BLOCKS_MAX: usize = 3;
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * LARGE_BLOCK_ENTRIES;
 /// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
 pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
-/// Size of the blocks, other than the newest of each slot, above which a wheel with few timers is swept of stale
-/// entries.
+/// Total capacity of the blocks other than the newest of each slot above which a wheel with few timers is swept of
+/// stale entries.
 const CROWDED_ENTRIES_MIN: usize = 252;
-/// Index of a first entry that stands for no block.
+/// Number of entries that are checked for each new block, at least, while sweeping frees less than that block.
+const SWEPT_ENTRIES: usize = 4 * LARGE_BLOCK_ENTRIES;
+/// Value of [`Link::first`] for no block.
 const NO_BLOCK: u32 = u32::MAX;
 
 /// Reference to a block of entries, in the chain of a slot's blocks.
@@ -72,7 +74,7 @@ impl Link {
 /// Description of a block.
 #[derive(Clone, Copy, Debug)]
 struct BlockHeader {
-    /// Next block of the slot's chain, or of the list of free blocks, whose lengths are meaningless.
+    /// Next block of the slot's chain, or of the list of free blocks. In that list, `len` is unused.
     next: Link,
     /// Number of entries that the block has room for.
     capacity: u32,
@@ -155,6 +157,8 @@ pub(super) struct WheelLevels {
     levels: u32,
     /// For each level, a bitmap of the slots that contain entries.
     occupied: [u64; LEVELS_COUNT],
+    /// For each level, a bitmap of the slots with more than one block.
+    chained: [u64; LEVELS_COUNT],
     slots: Box<[Slot; SLOTS_COUNT]>,
     /// Entries of all blocks.
     entries: Vec<TimerEntry>,
@@ -178,6 +182,7 @@ impl WheelLevels {
             deadline_ns_min: now_ns,
             levels: 0,
             occupied: [0; LEVELS_COUNT],
+            chained: [0; LEVELS_COUNT],
             slots: Box::new([Slot::EMPTY; SLOTS_COUNT]),
             entries: Vec::with_capacity(entries_reserved),
             headers: Vec::with_capacity(entries_reserved / SMALL_BLOCK_ENTRIES),
@@ -382,18 +387,37 @@ impl WheelLevels {
     /// Returns `true` if so many blocks are in use that many entries must be stale. `timers_count` is an upper bound
     /// of the number of running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
-        // The newest block of a slot may be almost empty; of the others, the sweep leaves no two that fit into one.
+        // The newest block of a slot may be almost empty. Of the others, repeated sweeps leave no two neighbours that
+        // fit into one.
         self.older_capacity > CROWDED_ENTRIES_MIN + 2 * timers_count
     }
 
-    /// Removes the entries for which `keep` returns `false` from the next block. Returns the number
-    /// removed. Successive calls cycle over all blocks.
+    /// Removes stale entries, for which `keep` returns `false`, if there are many blocks: until as much is free as a new
+    /// block takes, or enough entries were checked. `timers_count` is an upper bound of the number of running timers.
+    pub(super) fn sweep_for_new_block(
+        &mut self,
+        timers_count: usize,
+        prefetch_timer: impl Fn(TimerEntry),
+        keep: impl Fn(TimerEntry) -> bool,
+    ) {
+        let older_target = self.older_capacity.saturating_sub(LARGE_BLOCK_ENTRIES);
+        let mut checked_count = 0;
+        while self.is_crowded(timers_count)
+            && self.older_capacity > older_target
+            && checked_count < SWEPT_ENTRIES
+        {
+            checked_count += self.sweep(&prefetch_timer, &keep);
+        }
+    }
+
+    /// Removes the entries for which `keep` returns `false` from the next block. Returns the number of entries checked.
+    /// Successive calls cycle over all slots with more than one block.
     ///
     /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will read.
-    pub(super) fn sweep(
+    fn sweep(
         &mut self,
         prefetch_timer: impl Fn(TimerEntry),
-        keep: impl FnMut(TimerEntry) -> bool,
+        keep: impl Fn(TimerEntry) -> bool,
     ) -> usize {
         let SweepPosition { slot: index, before, is_prefetched } = self.sweep_position;
         let link = match before {
@@ -401,7 +425,7 @@ impl WheelLevels {
             before => self.headers[header_index(before)].next,
         };
         if link.first == NO_BLOCK {
-            let slot = self.next_occupied(index + 1);
+            let slot = self.next_chained(index + 1);
             self.sweep_position = SweepPosition { slot, before: NO_BLOCK, is_prefetched: false };
             return 0;
         }
@@ -440,7 +464,7 @@ impl WheelLevels {
             NO_BLOCK => self.slots[index].newest = link,
             before => self.headers[header_index(before)].next = link,
         }
-        len - kept
+        len
     }
 
     /// Returns the index of the slot for a deadline.
@@ -455,7 +479,7 @@ impl WheelLevels {
     #[inline]
     fn prefetch(&self, link: Link) {
         let entries = &self.entries[link.range()];
-        // The last one may be in one line more.
+        // The last one may lie in a further line.
         entries
             .iter()
             .step_by(ENTRIES_PER_LINE)
@@ -490,10 +514,12 @@ impl WheelLevels {
             blocks_count: old.blocks_count + 1,
         };
         self.older_capacity += old.capacity as usize;
+        let (level, bit) = (index / SLOTS_PER_LEVEL, 1 << (index % SLOTS_PER_LEVEL));
         if is_first {
-            let level = index / SLOTS_PER_LEVEL;
             self.levels |= 1 << level;
-            self.occupied[level] |= 1 << (index % SLOTS_PER_LEVEL);
+            self.occupied[level] |= bit;
+        } else {
+            self.chained[level] |= bit;
         }
     }
 
@@ -526,6 +552,9 @@ impl WheelLevels {
     /// Adds the block whose first entry is `first`, of slot `index`, to the list of free blocks of its size.
     fn release(&mut self, index: usize, first: u32) {
         self.slots[index].blocks_count -= 1;
+        if self.slots[index].blocks_count == 1 {
+            self.chained[index / SLOTS_PER_LEVEL] &= !(1 << (index % SLOTS_PER_LEVEL));
+        }
         if self.sweep_position.before == first {
             self.sweep_position.before = NO_BLOCK;
         }
@@ -537,21 +566,17 @@ impl WheelLevels {
         header.next.first = std::mem::replace(first_free, first);
     }
 
-    /// Returns the index of the first slot with entries from `index` on, or else from 0 on. Returns
-    /// 0 if there is none.
-    fn next_occupied(&self, index: usize) -> usize {
+    /// Returns the index of the first slot with more than one block from `index` on, or else from 0 on. Returns 0 if
+    /// there is none.
+    fn next_chained(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
-        let rest = self.occupied.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));
+        let rest = self.chained.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));
         if rest != 0 {
             return level * SLOTS_PER_LEVEL + rest.trailing_zeros() as usize;
         }
-        let above = self.levels & u32::MAX.checked_shl(level as u32 + 1).unwrap_or(0);
-        let levels = if above == 0 { self.levels } else { above };
-        if levels == 0 {
-            return 0;
-        }
-        let level = levels.trailing_zeros() as usize;
-        level * SLOTS_PER_LEVEL + self.occupied[level].trailing_zeros() as usize
+        let levels = (level + 1..LEVELS_COUNT).chain(0..LEVELS_COUNT);
+        let found = levels.map(|level| (level, self.chained[level])).find(|(_, slots)| *slots != 0);
+        found.map_or(0, |(level, slots)| level * SLOTS_PER_LEVEL + slots.trailing_zeros() as usize)
     }
 }
 
@@ -563,12 +588,11 @@ fn header_index(first: u32) -> usize {
 
 /// Returns the maximum number of entries of all blocks while at most `timers_count` timers run.
 ///
-/// A slot has one small block. The older blocks are swept above twice as many entries as timers run, and may double
-/// meanwhile. As many slots as have older blocks may have a large newest block that is almost empty.
+/// Each slot may have a small block, and a large newest one that is almost empty. The others are swept above twice as
+/// many entries as timers run, and may double meanwhile: a sweep merges a block only when the next one was swept too.
 fn entries_max(timers_count: usize) -> usize {
     let older_max = 2 * (CROWDED_ENTRIES_MIN + 2 * timers_count);
-    let large_newest_max = SLOTS_COUNT.min(older_max / SMALL_BLOCK_ENTRIES);
-    let large_max = older_max.div_ceil(LARGE_BLOCK_ENTRIES) + large_newest_max;
+    let large_max = older_max.div_ceil(LARGE_BLOCK_ENTRIES) + SLOTS_COUNT;
     SLOTS_COUNT * SMALL_BLOCK_ENTRIES + large_max * LARGE_BLOCK_ENTRIES
 }
 
@@ -609,6 +633,9 @@ mod tests {
             assert_eq!(capacities.first().copied().unwrap_or(0), slot.capacity, "slot {index}");
             assert!(chain.iter().zip(&capacities).all(|(link, capacity)| link.len <= *capacity));
             older_capacity += capacities.iter().skip(1).sum::<u32>() as usize;
+            let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
+            assert_eq!(levels.occupied[level] >> digit & 1 != 0, !chain.is_empty(), "slot {index}");
+            assert_eq!(levels.chained[level] >> digit & 1 != 0, chain.len() > 1, "slot {index}");
         }
         assert_eq!(older_capacity, levels.older_capacity);
     }

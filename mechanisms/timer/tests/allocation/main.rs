@@ -73,7 +73,7 @@ impl Workload {
 fn steady_state_does_not_allocate() {
     let mut workload = Workload::new(0);
     workload.fill();
-    workload.run(10_000);
+    workload.run(20_000);
     let before = raw::allocations_count();
     workload.run(5_000);
     assert_eq!(raw::allocations_count() - before, 0);
@@ -158,6 +158,81 @@ fn stale_entries_of_cancelled_timers_are_removed() {
 fn reserved_memory_suffices_for_stale_entries() {
     let config = Config::default().timers_reserved(1_002);
     assert_eq!(allocations_while_stale_entries_arise(config, 0), 0);
+}
+
+/// Deadlines that lie in different slots of a wheel whose time is 0.
+fn deadlines_in_each_slot() -> Vec<u64> {
+    let digits = (0..11_u32).flat_map(|level| (1..64_u64).map(move |digit| (level, digit)));
+    digits
+        .filter(|&(level, digit)| level < 10 || digit < 16)
+        .map(|(level, digit)| digit << (6 * level))
+        .collect()
+}
+
+/// Starts two timers and cancels both, the one that was started first, first. It leaves a stale entry.
+fn leave_stale_entry(wheel: &mut Wheel<()>, deadline_ns: u64) {
+    let first = wheel.start(deadline_ns, ()).expect("room");
+    let second = wheel.start(deadline_ns, ()).expect("room");
+    assert!(wheel.cancel(first).is_some() && wheel.cancel(second).is_some());
+}
+
+#[test]
+fn reserved_memory_suffices_for_stale_entries_of_one_slot_while_all_slots_are_in_use() {
+    for is_empty in [true, false] {
+        let deadlines_ns = deadlines_in_each_slot();
+        let timers_count = if is_empty { 2 } else { deadlines_ns.len() as u32 + 2 };
+        let config = Config::default().timers_max(timers_count).timers_reserved(timers_count);
+        let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+        let before = raw::allocations_count();
+        for &deadline_ns in &deadlines_ns {
+            let id = wheel.start(deadline_ns, ()).expect("room");
+            if is_empty {
+                wheel.cancel(id);
+            }
+        }
+        for _ in 0..100_000 {
+            leave_stale_entry(&mut wheel, 15 << 60);
+        }
+        assert_eq!(raw::allocations_count() - before, 0, "slots empty: {is_empty}");
+    }
+}
+
+#[test]
+fn reserved_memory_suffices_for_stale_entries_in_many_slots() {
+    let deadlines_ns = deadlines_in_each_slot();
+    for slots_count in [20, 150, 300, 640] {
+        let config = Config::default().timers_reserved(slots_count + 2);
+        let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+        let before = raw::allocations_count();
+        for &deadline_ns in deadlines_ns.iter().rev().take(slots_count as usize) {
+            for _ in 0..28 {
+                leave_stale_entry(&mut wheel, deadline_ns);
+            }
+            wheel.start(deadline_ns, ()).expect("room");
+        }
+        for _ in 0..50_000 {
+            leave_stale_entry(&mut wheel, 15 << 60);
+        }
+        assert_eq!(raw::allocations_count() - before, 0, "{slots_count} slots");
+    }
+}
+
+#[test]
+fn reserved_memory_suffices_for_slots_whose_timers_were_nearly_all_cancelled() {
+    let deadlines_ns = deadlines_in_each_slot();
+    let config = Config::default().timers_reserved(29 * deadlines_ns.len() as u32 + 2);
+    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+    let before = raw::allocations_count();
+    let mut ids = Vec::with_capacity(28);
+    for &deadline_ns in &deadlines_ns {
+        ids.extend((0..28).map(|_| wheel.start(deadline_ns, ()).expect("room")));
+        wheel.start(deadline_ns, ()).expect("room");
+        ids.drain(..).for_each(|id| assert!(wheel.cancel(id).is_some()));
+    }
+    for _ in 0..200_000 {
+        leave_stale_entry(&mut wheel, 15 << 60);
+    }
+    assert_eq!(raw::allocations_count() - before, 1, "only the vector of handles");
 }
 
 #[test]
