@@ -1,5 +1,6 @@
 //! Reading of files of limited length: a device such as `/dev/zero` has no end.
 
+use crate::units::ByteSize;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -18,7 +19,7 @@ pub fn read(path: &Path, length_max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(length_max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > length_max_bytes {
-        let why = format!("longer than {length_max_bytes} bytes");
+        let why = format!("longer than {}", ByteSize(length_max_bytes));
         return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
@@ -33,7 +34,7 @@ pub fn read(path: &Path, length_max_bytes: u64) -> io::Result<Vec<u8>> {
 /// If the file is a pipe: until its writers have closed it.
 pub fn read_text(path: &Path, length_max_bytes: u64) -> io::Result<String> {
     String::from_utf8(read(path, length_max_bytes)?)
-        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "not a text in UTF-8"))
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8 text"))
 }
 
 #[cfg(test)]
@@ -48,17 +49,17 @@ mod tests {
         assert_eq!(read(&path, 4).expect("read the file"), b"1234");
         let error = read(&path, 3).expect_err("the file is too long");
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
-        assert_eq!(error.to_string(), "longer than 3 bytes");
+        assert_eq!(error.to_string(), "longer than 3B");
     }
 
     #[test]
-    fn device_without_an_end_and_bytes_that_are_no_text_are_refused() {
+    fn device_without_an_end_and_bytes_that_are_not_text_are_refused() {
         let error = read_text(Path::new("/dev/zero"), 1000).expect_err("it has no end");
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
         std::fs::write(&path, b"\xff").expect("write the file");
-        let error = read_text(&path, 1000).expect_err("it is no text");
+        let error = read_text(&path, 1000).expect_err("it is not text");
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
 }

@@ -389,9 +389,12 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
 
 /// Formats an error in the command line `words` in one line, without the usage text.
 fn format_in_one_line(error: &clap::Error, words: &[OsString]) -> String {
-    let word_not_text = words.iter().find(|word| word.to_str().is_none());
-    if let (ErrorKind::InvalidUtf8, Some(word)) = (error.kind(), word_not_text) {
-        return format!("{word:?}: not a text in UTF-8");
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        // clap does not tell which one. Those of paths need not be UTF-8.
+        let candidates: Vec<_> = words.iter().skip(1).filter(|it| it.to_str().is_none()).collect();
+        if let [word] = candidates[..] {
+            return format!("{word:?}: not UTF-8 text");
+        }
     }
     let text = error.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));

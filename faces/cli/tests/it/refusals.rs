@@ -142,7 +142,7 @@ const TRACES: &[Refusal] = &[
 
 /// Files.
 const FILES: &[Refusal] = &[
-    ("sched -f /dev/zero", &["-f: cannot read /dev/zero: longer than 16777216 bytes"]),
+    ("sched -f /dev/zero", &["-f: cannot read /dev/zero: longer than 16MiB"]),
     ("run clock --db folder", &["folder", "not a regular file", "--db"]),
     ("run clock --db text.txt", &["text.txt", "not a database", "--db"]),
     ("run clock --db short.txt", &["short.txt", "not a database", "--db"]),
@@ -282,14 +282,14 @@ fn check_all(refusals: &[Refusal]) {
 }
 
 #[test]
-fn argument_that_is_empty_or_not_text_is_quoted() {
+fn argument_that_is_empty_or_not_utf_8_is_quoted() {
     let home = Home::new();
     home.ok("run floor/syscall --profile smoke --no-report");
     check("show ''", said(home.handover(["show", ""])), &["run '': no such run"]);
     check("history ''", said(home.handover(["history", ""])), &["'': no run in the store"]);
     let mut command = home.handover(["show"]);
     command.arg(OsStr::from_bytes(b"a\xff"));
-    check("show a\\xff", said(command), &["\"a\\xFF\": not a text in UTF-8"]);
+    check("show a\\xff", said(command), &["\"a\\xFF\": not UTF-8 text"]);
 }
 
 #[test]

@@ -70,11 +70,12 @@ fn unknown_run_error_lists_the_nearest_ids() {
         store.begin_run(&run(id, started)).expect("begin");
     }
     for selector in ["18ab01-1", "-3", "-0", "", "--", "lost"] {
+        let named = if selector.is_empty() { "''" } else { selector };
         let refused = store.load_run(selector).expect_err("no such run");
         assert!(
             matches!(&refused, StoreError::UnknownRun { nearest_names, .. } if nearest_names.len() == 2)
         );
-        assert!(refused.to_string().starts_with(&format!("run {selector}: no such run")));
+        assert!(refused.to_string().starts_with(&format!("run {named}: no such run")));
     }
     let refused = store.load_run("18ab01-1").expect_err("no such run").to_string();
     assert!(refused.ends_with("the nearest are 18aa01-1, 77ff02-2"), "{refused}");
