@@ -140,9 +140,9 @@ handover_base::setters!(ConnectionsConfig {
 #[non_exhaustive]
 pub struct AccessConfig {
     /// Path of a file with a secret of at least 16 bytes. Both ends of every `tcp://` or `ucx://`
-    /// connection of this endpoint must prove that they know it. Trailing white space is ignored; the file may have 16 MiB.
-    /// Only its owner should be able to read the file. Default none: over `tcp://`, **anybody who
-    /// can reach the port can call**.
+    /// connection of this endpoint must prove that they know it. Trailing white space is ignored.
+    /// The file may have at most 16 MiB, and only its owner should be able to read it. Default none: over `tcp://`,
+    /// **anybody who can reach the port can call**.
     ///
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
     /// against an attacker who can change packets on their way.

@@ -45,7 +45,7 @@ pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
 /// Total capacity of the blocks other than the newest of each slot above which a wheel with few timers is swept of
 /// stale entries.
 const CROWDED_ENTRIES_MIN: usize = 252;
-/// Number of entries that are checked for each new block, at least, while sweeping frees less than that block.
+/// Number of checked entries after which the sweep for a new block ends, even if it has freed less than that block.
 const SWEPT_ENTRIES: usize = 4 * LARGE_BLOCK_ENTRIES;
 /// Value of [`Link::first`] for no block.
 const NO_BLOCK: u32 = u32::MAX;
