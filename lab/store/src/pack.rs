@@ -57,6 +57,7 @@ impl PackedRun {
             records_count: 0,
             complete: run.complete,
             tags: Vec::new(),
+            damage: None,
         };
         Ok(PackedRun { row, body: deflate(run, subject)? })
     }

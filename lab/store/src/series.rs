@@ -51,7 +51,7 @@ impl Store {
                 .map_err(failed)?;
             let damaged = |reason: String| self.damaged_run_error(&stored.row.id, reason);
             let record = figure.unpack().map_err(damaged)?;
-            self.check_run_checksum(&stored)?;
+            stored.check().map_err(damaged)?;
             if !figure.has_valid_checksum(&stored.row.id) {
                 return Err(damaged(format!("the checksum of {id} [{contender}] is wrong")));
             }

@@ -6,8 +6,10 @@ use crate::file::{self, duration_to_ms};
 use crate::names::truncated_for_error;
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::row::RunRow;
+use crate::tags::TagRow;
 use handover_record::{Document, Record, Run};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -182,17 +184,21 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Returns descriptions of all runs, in order of their start times.
+    /// Returns descriptions of all runs, in order of their start times. A damaged run is among them, with a
+    /// description of its damage.
     ///
     /// # Errors
-    /// If the file cannot be read or is damaged.
+    /// If the file cannot be read, or is damaged beyond the content of runs.
     pub fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
         let query = format!(
             "SELECT {}, (SELECT count(*) FROM main.records WHERE records.run = runs.run)
                 FROM main.runs ORDER BY started_unix_ns, run",
             StoredRun::QUERY_COLUMNS
         );
-        let mut tags = self.tags_by_run_id()?;
+        let mut tags: BTreeMap<String, Vec<TagRow>> = BTreeMap::new();
+        for tag in self.tag_rows()? {
+            tags.entry(tag.run_id.clone()).or_default().push(tag);
+        }
         let failed = |error| self.sqlite_error(error);
         let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
@@ -201,13 +207,17 @@ impl Store {
             let (stored, count) = StoredRun::from_row(row)
                 .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::QUERY_COLUMNS_COUNT)?)))
                 .map_err(failed)?;
-            self.check_run_checksum(&stored)?;
-            let StoredRun { mut row, body, .. } = stored;
-            row.command = pack::inflate(&body, Run::from_json)
-                .map_err(|reason| self.damaged_run_error(&row.id, reason))?
-                .command;
+            let run = stored.unpack();
+            let mut row = stored.row;
             row.records_count = u64::try_from(count).unwrap_or(0);
-            row.tags = tags.remove(&row.id).unwrap_or_default();
+            let tags = tags.remove(&row.id).unwrap_or_default();
+            row.damage = tags.iter().find_map(|tag| tag.check().err());
+            row.tags = tags.into_iter().map(|tag| tag.name).collect();
+            row.tags.sort_unstable();
+            match run {
+                Ok(run) => row.command = run.command,
+                Err(reason) => row.damage = Some(reason),
+            }
             listed.push(row);
         }
         Ok(listed)
@@ -354,8 +364,7 @@ impl Store {
             return Err(self.unknown_run_error(id)?);
         };
         let damaged = |reason: String| self.damaged_run_error(id, reason);
-        let run = pack::inflate(&stored.body, Run::from_json).map_err(damaged)?;
-        self.check_run_checksum(&stored)?;
+        let run = stored.unpack().map_err(damaged)?;
         let mut parts = sum_of_tag_checksums(&transaction, stored.key).map_err(failed)?;
         let query = format!(
             "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
@@ -379,16 +388,6 @@ impl Store {
             ));
         }
         Ok(Document::new(run, records))
-    }
-
-    /// Checks that the stored checksum of a run's row matches its content.
-    pub(crate) fn check_run_checksum(&self, stored: &StoredRun) -> Result<(), StoreError> {
-        match stored.checksum == checksum::run_checksum(&stored.row, &stored.body) {
-            true => Ok(()),
-            false => {
-                Err(self.damaged_run_error(&stored.row.id, "its checksum is wrong".to_string()))
-            }
-        }
     }
 
     /// Starts a write transaction. Also returns a function that converts SQLite's errors.
@@ -454,7 +453,7 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
 pub(crate) struct StoredRun {
     /// Key of the run in the database.
     pub key: i64,
-    /// Description of the run. `command`, `records_count` and `tags` are unset.
+    /// Description of the run. `command`, `records_count`, `tags` and `damage` are unset.
     pub row: RunRow,
     /// Run as compressed JSON.
     pub body: Vec<u8>,
@@ -492,11 +491,27 @@ impl StoredRun {
                 complete: row.get(others + 7)?,
                 records_count: 0,
                 tags: Vec::new(),
+                damage: None,
             },
             body: row.get(others + 8)?,
             checksum: row.get(others + 9)?,
             parts_checksum: row.get(others + 10)?,
         })
+    }
+
+    /// Checks that the stored checksum of the row matches its content; `Err` with a description if not.
+    pub fn check(&self) -> Result<(), String> {
+        match self.checksum == checksum::run_checksum(&self.row, &self.body) {
+            true => Ok(()),
+            false => Err("its checksum is wrong".to_string()),
+        }
+    }
+
+    /// Decompresses the run and checks the row; `Err` with a description of the damage.
+    fn unpack(&self) -> Result<Run, String> {
+        let run = pack::inflate(&self.body, Run::from_json)?;
+        self.check()?;
+        Ok(run)
     }
 }
 

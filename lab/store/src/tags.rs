@@ -10,6 +10,26 @@ use crate::store::{Store, find_run_key};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
+/// Name of a run, as read from the database.
+pub(crate) struct TagRow {
+    /// Id of the run.
+    pub run_id: String,
+    /// The name.
+    pub name: String,
+    /// Stored checksum of the id and the name.
+    checksum: i64,
+}
+
+impl TagRow {
+    /// Checks that the stored checksum matches; `Err` with a description if not.
+    pub fn check(&self) -> Result<(), String> {
+        match self.checksum == tag_checksum(&self.run_id, &self.name) {
+            true => Ok(()),
+            false => Err("the checksum of a name is wrong".to_string()),
+        }
+    }
+}
+
 impl Store {
     /// Adds a name to a run. The run keeps its other names, and several runs can share a name.
     /// `selector` is resolved as by [`load_run`](Store::load_run). Returns the run's id.
@@ -58,31 +78,35 @@ impl Store {
     /// If the file cannot be read or is damaged.
     pub fn tags_by_run_id(&self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
         let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (id, tag) in self.tag_rows()? {
-            named.entry(id).or_default().push(tag);
+        for TagRow { run_id, name, .. } in self.sound_tag_rows()? {
+            named.entry(run_id).or_default().push(name);
         }
         named.values_mut().for_each(|tags| tags.sort_unstable());
         Ok(named)
     }
 
-    /// Returns each name of each run, as pairs of the run's id and the name. They are ordered by
-    /// the start of the runs.
-    fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+    /// Returns each name of each run. They are ordered by the start of the runs.
+    pub(crate) fn tag_rows(&self) -> Result<Vec<TagRow>, StoreError> {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
             JOIN main.runs USING (run) ORDER BY started_unix_ns, run";
-        let rows: Result<Vec<(String, String, i64)>, _> =
+        let rows: Result<Vec<TagRow>, _> =
             self.connection.prepare_cached(query).and_then(|mut statement| {
-                let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                let read = |row: &Row<'_>| {
+                    Ok(TagRow { run_id: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+                };
                 statement.query_map([], read)?.collect()
             });
-        let rows = rows.map_err(|refused| self.sqlite_error(refused))?;
-        match rows.iter().find(|(id, tag, checksum)| *checksum != tag_checksum(id, tag)) {
-            Some((id, ..)) => {
-                Err(self.damaged_run_error(id, "the checksum of a name is wrong".to_string()))
-            }
-            None => Ok(rows.into_iter().map(|(id, tag, _)| (id, tag)).collect()),
+        rows.map_err(|refused| self.sqlite_error(refused))
+    }
+
+    /// Returns the same as [`tag_rows`](Self::tag_rows). Fails if any of the names is damaged.
+    fn sound_tag_rows(&self) -> Result<Vec<TagRow>, StoreError> {
+        let rows = self.tag_rows()?;
+        for row in &rows {
+            row.check().map_err(|reason| self.damaged_run_error(&row.run_id, reason))?;
         }
+        Ok(rows)
     }
 
     /// Returns the ids of all runs with the name `name`, in order of their start times. The list is
@@ -91,8 +115,8 @@ impl Store {
     /// # Errors
     /// If the file cannot be read or is damaged.
     pub fn ids_with_tag(&self, name: &str) -> Result<Vec<String>, StoreError> {
-        let rows = self.tag_rows()?;
-        Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
+        let rows = self.sound_tag_rows()?;
+        Ok(rows.into_iter().filter(|row| row.name == name).map(|row| row.run_id).collect())
     }
 
     /// Returns the ids of the runs that `selector` denotes: the run with this id, or else all runs with this name, or

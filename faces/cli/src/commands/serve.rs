@@ -197,10 +197,8 @@ impl Site<'_> {
         let mut runs = store.runs()?;
         runs.reverse();
         let may_be_running = runs.iter().any(may_be_running);
-        let figures = match runs.first() {
-            Some(last) => store.load_run(&last.id)?.records,
-            None => Vec::new(),
-        };
+        let last = runs.iter().find_map(|run| store.load_run(&run.id).ok());
+        let figures = last.map_or_else(Vec::new, |last| last.records);
         let options = |texts: &mut dyn Iterator<Item = &str>| -> String {
             texts.map(|text| format!("<option value=\"{}\">", svg::escape(text))).collect()
         };

@@ -124,7 +124,7 @@ pub(super) fn load_runs(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Doc
 const EARLIER_RUNS_MAX: usize = 20;
 
 /// Prepares a run for display. Adds warnings to figures whose interval excludes earlier runs on the
-/// same machine, and removes the ratios of smoke runs.
+/// same machine, and removes the ratios of smoke runs. Damaged earlier runs are left out.
 pub(super) fn prepare_for_display(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
@@ -132,12 +132,19 @@ pub(super) fn prepare_for_display(store: &Store, document: &mut Document) -> any
         it.host == document.host.name
             && it.started_unix_ns < document.run.started_unix_ns
             && it.profile != "smoke"
+            && it.damage.is_none()
     };
     let mut earlier: Vec<&RunRow> = rows.iter().filter(is_earlier).collect();
     earlier.sort_by_key(|it| Reverse(it.started_unix_ns));
-    let documents: Result<Vec<_>, _> =
-        earlier.iter().take(EARLIER_RUNS_MAX).map(|it| store.load_run(&it.id)).collect();
-    handover_report::warn_of_differing_runs(document, &documents?);
+    let mut documents = Vec::new();
+    for row in earlier.iter().take(EARLIER_RUNS_MAX) {
+        match store.load_run(&row.id) {
+            Ok(earlier) => documents.push(earlier),
+            Err(StoreError::DamagedRun { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    handover_report::warn_of_differing_runs(document, &documents);
     Ok(())
 }
 
@@ -155,7 +162,7 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                 json!({
                     "id": row.id, "started_unix_ns": row.started_unix_ns, "profile": row.profile,
                     "host": row.host, "command": row.command, "records": row.records_count, "complete": row.complete,
-                    "names": row.tags,
+                    "names": row.tags, "damage": row.damage,
                 })
             })
             .collect();
@@ -175,14 +182,18 @@ fn runs_table(rows: &[RunRow]) -> String {
 }
 
 /// Returns the cells of a run's row. They are id, time of its start, profile, number of figures,
-/// host, names and command.
+/// host, names and command. Those of a damaged run have the damage instead of the command.
 pub(super) fn run_cells(row: &RunRow) -> [String; 7] {
     let began = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
         .map_or_else(|_| "unknown".into(), |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
     let unfinished = if row.complete { "" } else { " (not complete)" };
     // A store of an earlier version may have names with terminal control sequences.
+    let last = match &row.damage {
+        Some(damage) => format!("damaged: {damage}; `handover delete {}` removes it", row.id),
+        None => command_line(row),
+    };
     let [id, profile, host, names, command] =
-        [&row.id, &row.profile, &row.host, &row.tags.join(" "), &command_line(row)]
+        [&row.id, &row.profile, &row.host, &row.tags.join(" "), &last]
             .map(|text| escape_control_characters(text));
     let figures = format!("{}{unfinished}", row.records_count);
     [id, began, profile, figures, host, names, command]

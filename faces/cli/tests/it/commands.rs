@@ -1,6 +1,8 @@
 //! Every command, as documented.
 
-use crate::common::{Home, benchmarks, binary, document, json, said, said_to, tree, wait_until};
+use crate::common::{
+    Home, benchmarks, binary, document, json, said, said_to, shows, tree, wait_until,
+};
 use handover_record::{ContenderKind, Document, Unit, Wait, WarningCode};
 use regex_lite::Regex;
 use rustix::process::Signal;
@@ -557,6 +559,35 @@ fn control_characters_in_imported_names_are_escaped() {
         let told = [&*said.out, &*said.err].concat();
         assert!(!told.chars().any(|it| it.is_control() && it != '\n'), "{line}: {told:?}");
     }
+}
+
+#[test]
+fn damaged_runs_are_listed_and_do_not_hide_other_runs() {
+    let home = Home::new();
+    for _ in 0..3 {
+        home.ok("run clock/now --no-peers --time 100ms --no-report");
+    }
+    let ids: Vec<String> =
+        home.runs().iter().map(|run| run["id"].as_str().expect("an id").to_string()).collect();
+    let store = rusqlite::Connection::open(home.db()).expect("the store");
+    let damage = "UPDATE runs SET checksum = 0 WHERE run = 1;
+        UPDATE records SET checksum = 0 WHERE run = 2";
+    store.execute_batch(damage).expect("the damage");
+    drop(store);
+    let remedy = |id: &String| format!("`handover delete {id}");
+    let listed = home.ok("runs");
+    let of_first = listed.lines().nth(1).expect("the first run");
+    assert!(of_first.contains("damaged: its checksum is wrong; "), "{listed}");
+    assert!(of_first.contains(&remedy(&ids[0])), "{listed}");
+    assert_eq!(home.runs()[0]["damage"], "its checksum is wrong");
+    assert!(home.runs()[2]["damage"].is_null());
+    assert!(shows(&home.ok("show"), "clock/now"));
+    home.ok("report --output page.html last");
+    for (id, line) in [(&ids[0], "show -3"), (&ids[1], "show -2"), (&ids[0], "history clock/now")] {
+        home.run(line).code(1).tells(&[id, "is damaged: ", &remedy(id)]);
+    }
+    home.ok(&format!("delete {} {}", ids[0], ids[1]));
+    home.ok("history clock/now");
 }
 
 #[test]

@@ -281,6 +281,11 @@ fn other_runs_can_be_read_once_a_damaged_run_is_deleted() {
         let hint = format!("`handover delete aa --db {}` removes it", path.display());
         assert!(text.contains(&hint), "{change}: {text}");
         assert_eq!(store.matching_ids("aa").expect(change), ["aa"]);
+        let listed = store.runs().expect(change);
+        let listed: Vec<_> = listed.iter().map(|run| (&*run.id, run.damage.is_some())).collect();
+        let is_found_in_row = !change.contains("records") && !change.contains("parts");
+        assert_eq!(listed, [("aa", is_found_in_row), ("bb", false)], "{change}");
+        assert_eq!(store.load_run("bb").expect(change).run.id, "bb");
         store.delete_run("aa").expect(change);
         store.check_integrity().expect(change);
         assert_eq!(store.load_run("bb").expect(change).run.id, "bb");
