@@ -170,15 +170,14 @@ impl BenchOptions {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<BenchOptions, String> {
         let mut asked = BenchOptions::default();
         while let Some(word) = words.next() {
-            let (option, inline) = match word.split_once('=') {
+            let (option, mut inline) = match word.split_once('=') {
                 Some((option, value)) if option.starts_with("--") => {
                     (option, Some(value.to_string()))
                 }
                 _ => (word.as_str(), None),
             };
-            let mut value = || {
-                inline.clone().or_else(|| words.next()).ok_or(format!("{option}: needs a value"))
-            };
+            let mut value =
+                || inline.take().or_else(|| words.next()).ok_or(format!("{option}: needs a value"));
             match option {
                 // Passed by cargo.
                 "--bench" => {}
@@ -218,6 +217,9 @@ impl BenchOptions {
                     return Err(format!("{other}: no such option; --help lists them"));
                 }
                 pattern => asked.patterns.push(pattern.to_string()),
+            }
+            if let Some(value) = inline {
+                return Err(format!("{option}={value}: {option} takes no value"));
             }
         }
         Ok(asked)
@@ -416,6 +418,7 @@ mod tests {
     fn invalid_arguments_are_rejected_with_a_remedy() {
         for (line, why) in [
             ("--nope", "--nope: no such option; --help lists them"),
+            ("--no-peers=false", "--no-peers=false: --no-peers takes no value"),
             ("--profile", "--profile: needs a value"),
             ("--profile some", "--profile: the profile must be smoke, quick or full"),
             ("--set x", "--set: must be NAME=VALUE, as in slots_count=128"),
