@@ -132,7 +132,7 @@ fn measure(
     let mut started = Command::new(program);
     started.args(words).arg("-n").arg(fibers.to_string());
     started.stdout(printed.try_clone()?);
-    let status = child::run(&mut started, interrupted).map_err(|error| {
+    let ended = child::run(&mut started, interrupted).map_err(|error| {
         match error.downcast_ref::<io::Error>() {
             Some(refused) => to_usage_error(format!("{program_name}: {refused}")),
             None => error,
@@ -142,8 +142,8 @@ fn measure(
     if interrupted.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    if !status.success() {
-        bail!("{program_name} failed: {status}");
+    if !ended.status.success() {
+        bail!("{program_name} failed: {}", ended.status);
     }
     printed.rewind()?;
     let mut text = Vec::new();

@@ -17,10 +17,19 @@ const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// interrupt to the child too.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
+/// Process that has exited.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedChild {
+    /// Id of the process.
+    pub id: u32,
+    /// Its exit status.
+    pub status: ExitStatus,
+}
+
 /// Runs a command until it exits, with an empty standard input. The command gets SIGTERM if it does
 /// not exit in time after an interrupt, or if this process exits first. Call it from the main
 /// thread.
-pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
+pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<EndedChild> {
     run_with(command, interrupted, || {})
 }
 
@@ -29,7 +38,7 @@ pub fn run_with(
     command: &mut Command,
     interrupted: &AtomicBool,
     mut each_turn: impl FnMut(),
-) -> anyhow::Result<ExitStatus> {
+) -> anyhow::Result<EndedChild> {
     let program = command.get_program().to_string_lossy().into_owned();
     raw::signal_on_parent_exit(command, Signal::TERM);
     let mut child =
@@ -41,7 +50,7 @@ pub fn run_with(
     let mut is_terminated = false;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok(EndedChild { id: child.id(), status });
         }
         each_turn();
         // Relaxed: the flag publishes no other data.

@@ -86,8 +86,13 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
         say(WarningCode::Bimodal, text);
     }
     if let Some(half_width) = figure.half_width().filter(|it| *it > HALF_WIDTH_MAX) {
-        let percent = half_width * 100.0;
-        let text = format!("interval still ±{percent:.0} % at the end of the time budget");
+        let text = match half_width.is_finite() {
+            true => {
+                let percent = half_width * 100.0;
+                format!("interval still ±{percent:.0} % at the end of the time budget")
+            }
+            false => "figure 0, but not its interval, at the end of the time budget".to_string(),
+        };
         say(WarningCode::Wide, text);
     }
     if let Some(by) = relative_drift(rounds) {

@@ -54,10 +54,11 @@ pub struct MedianEstimate {
 }
 
 impl MedianEstimate {
-    /// Returns half the interval's width relative to the median; `None` without an interval.
+    /// Returns half the interval's width relative to the median; infinity if only the median is 0, and `None` without an
+    /// interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.interval?;
-        Some(if self.median == 0.0 { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
+        Some(if low == high { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
 
     /// Applies an increasing function to the median and to both bounds of the interval.
@@ -263,6 +264,13 @@ mod tests {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[3.0, 1.0]), 2.0);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
+    }
+
+    #[test]
+    fn half_width_of_a_median_of_zero_is_not_zero() {
+        let of = |interval| MedianEstimate { median: 0.0, interval: Some(interval) }.half_width();
+        assert_eq!(of((0.0, 4096.0)), Some(f64::INFINITY));
+        assert_eq!(of((0.0, 0.0)), Some(0.0));
     }
 
     #[test]

@@ -338,10 +338,11 @@ impl Summary {
         Some((self.low?, self.high?))
     }
 
-    /// Returns half the interval's width, divided by the figure; `None` without an interval.
+    /// Returns half the interval's width, divided by the figure; infinity if only the figure is 0, and `None` without
+    /// an interval.
     pub fn relative_half_width(&self) -> Option<f64> {
         let (low, high) = self.interval_bounds()?;
-        Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
+        Some(if low == high { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
 
     /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone.

@@ -35,6 +35,17 @@ fn arguments_parse_in_the_notation_of_their_kind() {
 }
 
 #[test]
+fn half_width_of_a_figure_of_zero_is_not_zero() {
+    let of = |median, high| {
+        Summary { median, low: Some(0.0), high: Some(high), ..Summary::default() }
+            .relative_half_width()
+    };
+    assert_eq!(of(0.0, 4096.0), Some(f64::INFINITY));
+    assert_eq!(of(0.0, 0.0), Some(0.0));
+    assert_eq!(of(4.0, 8.0), Some(1.0));
+}
+
+#[test]
 fn invalid_argument_is_rejected_with_a_remedy_and_no_change() {
     let mut values = Kinds::defaults();
     let before = values.clone();

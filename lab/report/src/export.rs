@@ -279,8 +279,10 @@ fn github_action(documents: &[Document]) -> String {
             unit: it.unit.to_string(),
             value: it.summary.median,
             range: match it.summary.relative_half_width() {
-                Some(half_width) => format!("± {percent:.1} %", percent = half_width * 100.0),
-                None => String::new(),
+                Some(half_width) if half_width.is_finite() => {
+                    format!("± {percent:.1} %", percent = half_width * 100.0)
+                }
+                _ => String::new(),
             },
             extra: &it.what,
         })

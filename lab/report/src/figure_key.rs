@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 /// Identity of a figure across runs: id, contender, arguments and placement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FigureKey {
+pub struct FigureKey {
     /// Id of the figure.
     pub id: String,
+    /// Name of the contender.
     pub contender: String,
     /// Arguments, placement and other conditions of the measurement, as text.
     pub setting: String,

@@ -1,6 +1,7 @@
 //! Changes to a run before it is shown: warnings about figures that differ from earlier runs on the
 //! same machine, and removal of the ratios of smoke runs.
 
+use crate::FigureKey;
 use crate::format;
 use handover_record::{Document, Record, Warning, WarningCode};
 use std::collections::BTreeMap;
@@ -20,15 +21,15 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
             && it.host.cpu_model == document.host.cpu_model
             && it.run.id != document.run.id
     };
-    let mut known: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
+    let mut known: BTreeMap<FigureKey, Vec<f64>> = BTreeMap::new();
     for record in earlier.iter().filter(is_comparable).flat_map(|it| &it.records) {
-        known.entry((&record.id, &record.contender)).or_default().push(record);
+        if !is_smoke(record) {
+            known.entry(FigureKey::from_record(record)).or_default().push(record.summary.median);
+        }
     }
-    for record in &mut document.records {
+    for record in document.records.iter_mut().filter(|it| !is_smoke(it)) {
         let Some((low, high)) = record.summary.interval_bounds() else { continue };
-        let alike = known.get(&(record.id.as_str(), record.contender.as_str()));
-        let alike = alike.into_iter().flatten().filter(|it| is_alike(it, record));
-        let medians: Vec<f64> = alike.map(|it| it.summary.median).collect();
+        let Some(medians) = known.get(&FigureKey::from_record(record)) else { continue };
         let is_outside = medians.iter().any(|median| *median < low || *median > high);
         if medians.len() + 1 < RUNS_MIN || !is_outside {
             continue;
@@ -57,18 +58,4 @@ pub fn remove_smoke_ratios(document: &mut Document) {
 /// Returns `true` if a figure comes from a smoke run, which is not a measurement.
 pub(crate) fn is_smoke(record: &Record) -> bool {
     record.warnings.iter().any(|it| it.code == WarningCode::Smoke)
-}
-
-/// Returns `true` if two records of one figure and contender were measured in the same conditions.
-/// Smoke runs have none in common.
-fn is_alike(one: &Record, other: &Record) -> bool {
-    let (ours, theirs) = (&one.participants, &other.participants);
-    !is_smoke(one)
-        && !is_smoke(other)
-        && one.args == other.args
-        && one.unit == other.unit
-        && ours.placement == theirs.placement
-        && ours.processes == theirs.processes
-        && ours.idle_gap_ns == theirs.idle_gap_ns
-        && ours.neighbour_cpu.is_some() == theirs.neighbour_cpu.is_some()
 }

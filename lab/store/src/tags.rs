@@ -38,17 +38,26 @@ impl Store {
     /// If there is no such run, the name is invalid or ambiguous with a run's id, or the file cannot be
     /// written.
     pub fn add_tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
-        check_tag(name)?;
+        self.check_new_tag(name)?;
         let id = self.resolve_run_id(selector)?;
-        if is_id_prefix(name, &self.run_ids()?) {
-            return Err(StoreError::TagIsId { name: name.to_string() });
-        }
         let (transaction, failed) = self.begin_write_transaction()?;
         if let Some(run) = find_run_key(&transaction, &id).map_err(&failed)? {
             insert_tag(&transaction, (run, &id), name).map_err(&failed)?;
         }
         transaction.commit().map_err(failed)?;
         Ok(id)
+    }
+
+    /// Checks that a run can get this name.
+    ///
+    /// # Errors
+    /// If the name is invalid or ambiguous with a run's id, or the file cannot be read.
+    pub fn check_new_tag(&self, name: &str) -> Result<(), StoreError> {
+        check_tag(name)?;
+        match is_id_prefix(name, &self.run_ids()?) {
+            true => Err(StoreError::TagIsId { name: name.to_string() }),
+            false => Ok(()),
+        }
     }
 
     /// Removes a name from a run. Returns `false` if the run did not have the name.

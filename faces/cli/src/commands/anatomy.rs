@@ -74,6 +74,9 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let mut store =
         Store::open(stored::writable_store_path(&args.db)?).map_err(exit::store_error)?;
+    if let Some(name) = &args.name.name {
+        store.check_new_tag(name).map_err(exit::store_error)?;
+    }
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
 
     let mut run = run::new_run(&lab, "anatomy".to_string())?;

@@ -60,11 +60,11 @@ pub struct BenchArgs {
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let results = &args.results;
     let page = run::report_path(results)?;
-    run::warn_if_name_exists(results)?;
+    run::check_name(results)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let path = stored::writable_store_path(&results.db)?;
     if args.list {
-        let status = child::run(&mut cargo_bench_command(args), &interrupted)?;
+        let status = child::run(&mut cargo_bench_command(args), &interrupted)?.status;
         check_interrupt(&interrupted)?;
         return match status.success() {
             true => Ok(()),
@@ -155,7 +155,8 @@ fn run_and_read(
     let mut bytes: Vec<u8> = Vec::new();
     let status = child::run_with(&mut command, interrupted, || {
         chunks.try_iter().for_each(|chunk| bytes.extend_from_slice(&chunk));
-    })?;
+    })?
+    .status;
     // The pipe ends when all of its writers are closed, and `command` holds one.
     drop(command);
     let is_ended_by_signal = status.signal().is_some() || check_interrupt(interrupted).is_err();

@@ -25,6 +25,8 @@ use std::sync::atomic::AtomicBool;
 const OUTPUT_BYTES_MAX: u64 = 1 << 28;
 /// Maximum number of bytes read from the standard error of a build.
 const MESSAGES_BYTES_MAX: u64 = 1 << 16;
+/// Names of the two sides of `--ab`, in the names of stored runs.
+const SIDES: [&str; 2] = ["old", "new"];
 
 /// Arguments of `handover compare`.
 #[derive(Debug, Args)]
@@ -64,7 +66,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,
-    /// Exit with 1 also if any figure has no verdict
+    /// Exit with 1 also if any figure has no verdict, or side B lacks a figure of side A
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -120,6 +122,10 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         0 if args.strict && undecided_count > 0 => {
             bail!("--strict: {undecided_count} figures have no verdict, see above")
         }
+        0 if args.strict && !comparison.only_a.is_empty() => bail!(
+            "--strict: {b_name} lacks figures that {a_name} has: {}",
+            comparison.only_a.join(", ")
+        ),
         0 => Ok(()),
         1 => bail!("1 figure regressed"),
         count => bail!("{count} figures regressed"),
@@ -305,9 +311,14 @@ fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Resu
         )));
     }
     let mut keep = match &args.name {
-        Some(_) => Some(
-            Store::open(stored::writable_store_path(&args.table.db)?).map_err(exit::store_error)?,
-        ),
+        Some(name) => {
+            let store = Store::open(stored::writable_store_path(&args.table.db)?)
+                .map_err(exit::store_error)?;
+            for side in SIDES {
+                store.check_new_tag(&format!("{name}/{side}")).map_err(exit::store_error)?;
+            }
+            Some(store)
+        }
         None => None,
     };
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
@@ -315,13 +326,17 @@ fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Resu
         .context("cannot create a temporary folder for the output of the builds")?;
     let mut sides = [Vec::new(), Vec::new()];
     let (mut kept, mut ended) = (Ok(()), Ok(()));
+    let mut faulty_count = 0;
     'pairs: for pair in 0..args.pairs {
         for turn in 0..2 {
             let which = (turn + pair as usize) % 2;
             let of_side = &builds[which];
             let build = &of_side[pair as usize % of_side.len()];
             let document = match run_build(args, build, folder.path(), &interrupted) {
-                Ok(document) => document,
+                Ok((document, is_faulty)) => {
+                    faulty_count += usize::from(is_faulty);
+                    document
+                }
                 Err(error) if !sides.iter().any(Vec::is_empty) => {
                     ended = Err(describe_early_end(error, args.name.is_some()));
                     break 'pairs;
@@ -336,11 +351,17 @@ fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Resu
                 Err(error) => return Err(error),
             };
             if let (Some(store), Some(name), Ok(())) = (&mut keep, &args.name, &kept) {
-                kept = store_run(store, &document, &format!("{name}/{}", ["old", "new"][which]));
+                kept = store_run(store, &document, &format!("{name}/{}", SIDES[which]));
             }
             sides[which].push(document);
         }
         console::print_error(format_args!("pair {} of {} measured", pair + 1, args.pairs));
+    }
+    if faulty_count > 0 && ended.is_ok() {
+        ended = Err(anyhow::anyhow!(
+            "{faulty_count} of {} processes could not measure all benchmarks",
+            2 * args.pairs
+        ));
     }
     let [a, b] = sides;
     Ok(MeasuredSides { sides: [(old.to_string(), a), (new.to_string(), b)], kept, ended })
@@ -392,13 +413,13 @@ fn store_run(store: &mut Store, document: &Document, name: &str) -> Result<(), S
     store.add_tag(&document.run.id, name).map(drop)
 }
 
-/// Runs a build once; returns the run that it prints as JSON.
+/// Runs a build once. Returns the run that it prints as JSON, and `true` if it could not measure all benchmarks.
 fn run_build(
     args: &CompareArgs,
     build: &Path,
     folder: &Path,
     interrupted: &AtomicBool,
-) -> anyhow::Result<Document> {
+) -> anyhow::Result<(Document, bool)> {
     let build_path = build.display();
     let build =
         build.canonicalize().with_context(|| format!("cannot run the build {build_path}"))?;
@@ -414,8 +435,8 @@ fn run_build(
     }
     command.arg("--").args(&args.words);
     let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
-    let status =
-        child::run(command.stdout(file(&stdout_file)?).stderr(file(&stderr_file)?), interrupted)?;
+    command.stdout(file(&stdout_file)?).stderr(file(&stderr_file)?);
+    let status = child::run(&mut command, interrupted)?.status;
     check_interrupt(interrupted)?;
     // Two versions may not be able to read each other's store.
     let _ = std::fs::remove_file(folder.join("results.db"));
@@ -459,7 +480,7 @@ fn run_build(
             document.schema
         );
     }
-    Ok(document)
+    Ok((document, !status.success()))
 }
 
 #[cfg(test)]

@@ -201,7 +201,7 @@ fn measure_node(
         let mut stderr_file = tempfile::tempfile_in(folder.path())?;
         let mut command = measuring_command(&db)?;
         command.stdout(Stdio::null()).stderr(stderr_file.try_clone()?);
-        let status = child::run_with(&mut command, interrupted, each_turn)?;
+        let status = child::run_with(&mut command, interrupted, each_turn)?.status;
         stderr_file.rewind()?;
         let text = read_messages(stderr_file);
         text.lines().for_each(|line| console::print_error(format_args!("{}: {line}", node.name)));
@@ -502,7 +502,7 @@ fn end_ranks(world: &Mpi, mut ranks: Vec<u32>, can_finalise: bool) -> bool {
 /// Opens the store for the records of all nodes.
 fn open_store(args: &RunArgs) -> anyhow::Result<Store> {
     let results = &args.options.results;
-    run::warn_if_name_exists(results)?;
+    run::check_name(results)?;
     Store::open(stored::writable_store_path(&results.db)?).map_err(exit::store_error)
 }
 

@@ -2,34 +2,42 @@
 
 use handover_harness::stats;
 use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
+use handover_report::FigureKey;
 use std::collections::BTreeMap;
 
-/// Combines runs into one, based on the last. A figure is the median over the passes of all runs,
-/// with an interval over them; other numbers are medians over runs. `None` without runs.
+/// Combines runs, given in order of time, into one. A single run is returned as it is; `None` without runs.
+///
+/// The result has each figure of any run. A figure is the median over the passes of all runs that have it, with an
+/// interval over them. Other numbers are medians over these runs, or those of the last one. The time is that of the
+/// first run; all else is as in the last.
 pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
-    let mut pooled = runs.last()?.clone();
-    if let [first, .., last] = runs {
-        let count = runs.len();
-        let (first_id, last_id) = (&first.run.id, &last.run.id);
-        pooled.run.id = format!("{first_id} to {last_id}, {count} runs pooled");
+    let (first, last) = (runs.first()?, runs.last()?);
+    let mut pooled = last.clone();
+    if runs.len() == 1 {
+        return Some(pooled);
     }
+    pooled.run.id = format!("{} to {}, {} runs pooled", first.run.id, last.run.id, runs.len());
+    pooled.run.started_unix_ns = first.run.started_unix_ns;
     pooled.run.complete = runs.iter().all(|it| it.run.complete);
     let null = |of: fn(&Document) -> Option<f64>| median_if_any(runs.iter().filter_map(of));
     (pooled.run.null_one, pooled.run.null_several) =
         (null(|it| it.run.null_one), null(|it| it.run.null_several));
-    for record in &mut pooled.records {
-        let is_alike = |it: &&Record| {
-            (&it.id, &it.contender, &it.args) == (&record.id, &record.contender, &record.args)
-        };
-        let alike: Vec<&Record> =
-            runs.iter().filter_map(|run| run.records.iter().find(is_alike)).collect();
-        *record = pooled_record(&alike, record);
+    let mut places: BTreeMap<FigureKey, usize> = BTreeMap::new();
+    let mut figures: Vec<Vec<&Record>> = Vec::new();
+    for record in runs.iter().flat_map(|it| &it.records) {
+        let place = *places.entry(FigureKey::from_record(record)).or_insert(figures.len());
+        if place == figures.len() {
+            figures.push(Vec::new());
+        }
+        figures[place].push(record);
     }
+    pooled.records = figures.iter().filter_map(|alike| pool_records(alike)).collect();
     Some(pooled)
 }
 
-/// Combines the records of one figure from several runs; starts from the last record.
-fn pooled_record(alike: &[&Record], last: &Record) -> Record {
+/// Combines the records of one figure from several runs. `None` without records.
+fn pool_records(alike: &[&Record]) -> Option<Record> {
+    let last = *alike.last()?;
     let mut pooled = last.clone();
     let each = |of: fn(&Record) -> Option<f64>| median_if_any(alike.iter().filter_map(|it| of(it)));
     let mut passes: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
@@ -44,12 +52,10 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     }
     let figures: Vec<f64> = passes.values().map(|rounds| stats::median(rounds)).collect();
     let figure = stats::median_over_passes(&figures);
-    if alike.len() > 1 {
-        let modes = stats::find_modes(&figures, pooled.summary.resolution_ns);
-        let both =
-            modes.map(|it| [it.fast, it.slow].map(|(share, median)| FigureMode { share, median }));
-        pooled.modes = both.map_or_else(Vec::new, Vec::from);
-    }
+    let modes = stats::find_modes(&figures, pooled.summary.resolution_ns);
+    let both =
+        modes.map(|it| [it.fast, it.slow].map(|(share, median)| FigureMode { share, median }));
+    pooled.modes = both.map_or_else(Vec::new, Vec::from);
     let it = &mut pooled.summary;
     it.median = figure.median;
     (it.low, it.high) = figure.interval.unzip();
@@ -71,18 +77,25 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
         pool_ratio(ratio, alike);
     }
     pooled.warnings = merged_warnings(alike);
-    pooled
+    Some(pooled)
 }
 
-/// Replaces a ratio by the median over the runs' ratios to the same figure. The interval is over
-/// the runs.
+/// Replaces a ratio by the median over the runs' ratios to the same figure. Its interval is that of the median over
+/// the runs. If they are too few for that, it contains the intervals of all runs.
 fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
-    let found = alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same);
-    let (ratios, others): (Vec<f64>, Vec<f64>) = found.map(|it| (it.ratio, it.other)).unzip();
+    let found: Vec<&Ratio> =
+        alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same).collect();
+    let (ratios, others): (Vec<f64>, Vec<f64>) =
+        found.iter().map(|it| (it.ratio, it.other)).unzip();
     let estimate = stats::median_over_passes(&ratios);
+    let all_bounds: Option<Vec<(f64, f64)>> = found.iter().map(|it| it.interval_bounds()).collect();
+    let widest = |all: Vec<(f64, f64)>| {
+        all.into_iter().reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    };
+    let interval = estimate.interval.or_else(|| all_bounds.and_then(widest));
     (ratio.ratio, ratio.other) = (estimate.median, stats::median(&others));
-    (ratio.low, ratio.high) = estimate.interval.unzip();
+    (ratio.low, ratio.high) = interval.unzip();
 }
 
 /// Merges the warnings of the records by kind. Adds the number of runs to each.
@@ -171,11 +184,58 @@ mod tests {
     #[test]
     fn single_run_is_unchanged_and_no_run_gives_none() {
         let mut one = run(10.0);
-        one.records[0].floor = None;
-        one.records[0].peers.clear();
-        let pooled = pool_runs(std::slice::from_ref(&one)).expect("pool the runs");
-        assert_eq!(pooled.records[0].summary.median, one.records[0].summary.median);
-        assert_eq!(pooled.run.id, one.run.id);
+        one.records[0].peers = vec![ratio_of(9.9, 10.1)];
+        assert_eq!(pool_runs(std::slice::from_ref(&one)), Some(one));
         assert_eq!(pool_runs(&[]), None);
+    }
+
+    fn ratio_of(low: f64, high: f64) -> Ratio {
+        Ratio {
+            id: "a/b".to_string(),
+            contender: "peer".to_string(),
+            other: 1.0,
+            ratio: (low + high) / 2.0,
+            low: Some(low),
+            high: Some(high),
+        }
+    }
+
+    #[test]
+    fn interval_of_few_ratios_contains_those_of_all_runs() {
+        let mut runs = [run(10.0), run(20.0)];
+        runs[0].records[0].peers = vec![ratio_of(0.9, 1.1)];
+        runs[1].records[0].peers = vec![ratio_of(1.0, 1.4)];
+        let bounds = |runs: &[Document]| {
+            let pooled = pool_runs(runs).expect("pool the runs");
+            pooled.records[0].peers[0].interval_bounds()
+        };
+        assert_eq!(bounds(&runs), Some((0.9, 1.4)));
+        runs[1].records[0].peers[0].low = None;
+        assert_eq!(bounds(&runs), None);
+    }
+
+    #[test]
+    fn figure_that_the_last_run_lacks_is_kept() {
+        let mut runs = [run(10.0), run(20.0), run(30.0)];
+        runs[0].run.started_unix_ns = 7;
+        let mut second = runs[0].records[0].clone();
+        second.id = "another/figure".to_string();
+        runs[0].records.push(second.clone());
+        runs[1].records.push(second);
+        runs[2].records.clear();
+        let pooled = pool_runs(&runs).expect("pool the runs");
+        let ids: Vec<_> = pooled.records.iter().map(|it| &it.id).collect();
+        assert_eq!(ids, [&runs[0].records[0].id, "another/figure"]);
+        assert_eq!(pooled.records[0].rounds.len(), 16);
+        assert_eq!(pooled.run.started_unix_ns, 7);
+    }
+
+    #[test]
+    fn figures_of_different_placements_are_not_pooled() {
+        let mut runs = [run(10.0), run(1000.0)];
+        runs[1].records[0].participants.placement = "far".to_string();
+        let pooled = pool_runs(&runs).expect("pool the runs");
+        let medians: Vec<f64> = pooled.records.iter().map(|it| it.summary.median).collect();
+        assert_eq!(medians, [13.5, 1003.5]);
     }
 }

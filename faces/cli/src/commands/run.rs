@@ -7,9 +7,10 @@ use crate::exit::{self, Interrupted, InterruptedBeforeResults, to_usage_error};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, RunLog, RunObserver, unix_ns};
-use handover_program::{child, console, files};
-use handover_record::{Document, Host, Record};
-use handover_store::{Store, StoreError};
+use handover_program::child::{self, EndedChild};
+use handover_program::{console, files};
+use handover_record::{Document, Host, Record, Run};
+use handover_store::{RunRow, Store, StoreError};
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -32,7 +33,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let page = report_path(results)?;
     if nth.is_none() {
-        warn_if_name_exists(results)?;
+        check_name(results)?;
         if results.repeat > 1 {
             return measure_repeatedly(results, page.as_deref(), out);
         }
@@ -63,14 +64,13 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     measured.into_result(shown)
 }
 
-/// Prints a warning if stored runs already have the name of the new run.
-pub(super) fn warn_if_name_exists(options: &ResultOptions) -> anyhow::Result<()> {
+/// Checks that a new run can get its name. Prints a warning if stored runs already have it.
+pub(super) fn check_name(options: &ResultOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name.name else { return Ok(()) };
-    let count = Store::open(stored::writable_store_path(&options.db)?)
-        .map_err(exit::store_error)?
-        .ids_with_tag(name)?
-        .len();
-    let have = match count {
+    let store =
+        Store::open(stored::writable_store_path(&options.db)?).map_err(exit::store_error)?;
+    store.check_new_tag(name).map_err(exit::store_error)?;
+    let have = match store.ids_with_tag(name)?.len() {
         0 => return Ok(()),
         1 => format!("1 run already has the name {name}"),
         count => format!("{count} runs already have the name {name}"),
@@ -89,35 +89,33 @@ fn measure_repeatedly(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
-    let ended = run_processes(options);
-    exit::join_results(ended, show_repeated(options, began_unix_ns, page, out))
+    let mut id_ends = Vec::new();
+    let ended = run_processes(options, &mut id_ends);
+    let is_own = |run: &RunRow| {
+        run.started_unix_ns >= began_unix_ns && id_ends.iter().any(|end| run.id.ends_with(end))
+    };
+    exit::join_results(ended, show_repeated(options, is_own, page, out))
 }
 
-/// Shows the runs of the processes that were started since that time, pooled.
+/// Shows the runs for which `is_own` returns `true`, pooled.
 fn show_repeated(
     options: &ResultOptions,
-    began_unix_ns: i64,
+    is_own: impl Fn(&RunRow) -> bool,
     page: Option<&Path>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let store =
         Store::open_existing(stored::store_path(&options.db)?).map_err(exit::store_error)?;
-    let mut runs = Vec::new();
-    for row in store.runs()?.iter().filter(|it| it.started_unix_ns >= began_unix_ns) {
-        let document = store.load_run(&row.id)?;
-        if document.run.command.contains(" --nth=") {
-            runs.push(document);
-        }
-    }
-    runs.sort_by_key(|it| it.run.started_unix_ns);
+    let own = store.runs()?.into_iter().filter(is_own);
+    let runs: Vec<Document> = own.map(|run| store.load_run(&run.id)).collect::<Result<_, _>>()?;
     let note = handover_suite::peers_not_built();
     pool_runs(&runs)
         .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out))
 }
 
-/// Runs this program `--repeat` times, each time with another `--nth`. Returns an error if a
-/// process failed.
-fn run_processes(options: &ResultOptions) -> anyhow::Result<()> {
+/// Runs this program `--repeat` times, each time with another `--nth`. Adds the ends of the ids of their runs to
+/// `id_ends`. Returns an error if a process failed.
+fn run_processes(options: &ResultOptions, id_ends: &mut Vec<String>) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -129,7 +127,8 @@ fn run_processes(options: &ResultOptions) -> anyhow::Result<()> {
         console::print_error(format_args!("process {nth} of {}", options.repeat));
         let mut command = Command::new(&binary);
         command.args(&words[..behind]).arg(format!("--nth={nth}")).args(&words[behind..]);
-        let status = child::run(&mut command, &interrupted)?;
+        let EndedChild { id, status } = child::run(&mut command, &interrupted)?;
+        id_ends.push(id_end(id));
         // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) || status.code() == Some(130) {
             return Err(Interrupted.into());
@@ -198,10 +197,7 @@ pub(crate) fn measure(
     let mut run = new_run(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = RunWatcher::new(lab, store, &run.id, display);
-    watcher.try_store(|store| store.begin_run(&run));
-    if let Some(name) = name {
-        watcher.try_store(|store| store.add_tag(&run.id, name).map(drop));
-    }
+    watcher.try_store(|store| begin_named_run(store, &run, name));
     if !is_live && !display.is_quiet {
         watcher.log.time_limit_line(lab).into_iter().for_each(console::print_error);
     }
@@ -213,8 +209,10 @@ pub(crate) fn measure(
     watcher.live = None;
     if watcher.has_missed_records || watcher.store_error.is_some() {
         // The cause, such as a full disk, may have passed.
-        watcher.store_error = None;
-        watcher.try_store(|store| store.insert_or_replace_records(&run.id, &outcome.records));
+        let stored = begin_named_run(&mut watcher.store, &run, name)
+            .and_then(|()| watcher.store.insert_or_replace_records(&run.id, &outcome.records));
+        // If not, the first error says it best.
+        watcher.store_error = stored.err().map(|error| watcher.store_error.unwrap_or(error));
     }
 
     // Relaxed: the flag publishes no other data.
@@ -235,6 +233,15 @@ pub(crate) fn measure(
         is_interrupted,
         faults_count: outcome.faults.len(),
     })
+}
+
+/// Stores a run without records, under a name if one is given. Does what is left to do if the run is stored already.
+fn begin_named_run(store: &mut Store, run: &Run, name: Option<&str>) -> Result<(), StoreError> {
+    match store.begin_run(run) {
+        Ok(()) | Err(StoreError::Duplicate { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    name.map_or(Ok(()), |name| store.add_tag(&run.id, name).map(drop))
 }
 
 impl MeasuredRun {
@@ -262,13 +269,18 @@ impl MeasuredRun {
     }
 }
 
+/// Returns the end of the id of a run that was measured by the process `process_id`.
+fn id_end(process_id: u32) -> String {
+    format!("-{process_id:x}")
+}
+
 /// Creates the description of a run that starts now.
-pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
+pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<Run> {
     let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    Ok(handover_record::Run {
-        id: format!("{:x}-{:x}", started_unix_ns / 1000, std::process::id()),
+    Ok(Run {
+        id: format!("{:x}{}", started_unix_ns / 1000, id_end(std::process::id())),
         started_unix_ns,
         version: env!("CARGO_PKG_VERSION").to_string(),
         commit: env!("HANDOVER_COMMIT").to_string(),

@@ -68,7 +68,7 @@ struct TimedCommand {
 }
 
 /// Runs every command once in each round, in random order. Prints the commands' wall and CPU times
-/// and the ratios; after an interrupt, those of the completed rounds.
+/// and the ratios; after an interrupt or a failure, those of the completed runs.
 pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut commands = vec![TimedCommand::new(args.command.clone())];
     for line in &args.versus {
@@ -80,13 +80,11 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         commands.push(TimedCommand::new(words.into_iter().map(OsString::from).collect()));
     }
     let measured = run_rounds(args, &mut commands);
-    if let Err(error) = &measured {
-        if !error.is::<Interrupted>() {
-            return measured;
-        }
-        if commands.iter().any(|command| command.wall_ns.is_empty()) {
-            return Err(InterruptedBeforeResults.into());
-        }
+    if commands.iter().any(|command| command.wall_ns.is_empty()) {
+        return Err(match measured {
+            Err(error) if !error.is::<Interrupted>() => error,
+            _ => InterruptedBeforeResults.into(),
+        });
     }
     let ratios: Vec<MedianEstimate> =
         commands.iter().map(|command| command.ratio_to(&commands[0])).collect();
@@ -117,7 +115,7 @@ fn run_preparation(args: &TimeArgs, interrupted: &AtomicBool) -> anyhow::Result<
     let Some(line) = &args.prepare else { return Ok(()) };
     let mut command = Command::new("sh");
     command.arg("-c").arg(line).stdout(Stdio::null());
-    let status = child::run(&mut command, interrupted)?;
+    let status = child::run(&mut command, interrupted)?.status;
     check_interrupt(interrupted)?;
     if !status.success() {
         bail!("--prepare {line}: the command failed with {status}");
@@ -144,7 +142,7 @@ impl TimedCommand {
         }
         let before = children_usage();
         let began = Instant::now();
-        let status = child::run(&mut command, interrupted)?;
+        let status = child::run(&mut command, interrupted)?.status;
         let wall = began.elapsed();
         check_interrupt(interrupted)?;
         if !status.success() && !args.ignore_failure {

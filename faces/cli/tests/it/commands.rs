@@ -178,6 +178,10 @@ fn commands_are_timed_alternately_after_their_preparation() {
     assert!(said.out.contains("Too few rounds for a verdict"), "{said}");
     home.run("time -- false").code(1).tells(&["false failed with", "--ignore-failure"]);
     home.ok("time --runs 1 --ignore-failure -- false");
+    // The runs before a failure are shown.
+    let said = home.run("time --warm-up 0 --runs 3 -- mkdir once").code(1);
+    let said = said.tells(&["mkdir once failed with"]);
+    assert!(said.out.lines().any(|line| line.ends_with("  mkdir once")), "{said}");
     home.run("time --prepare false -- true")
         .code(1)
         .tells(&["--prepare false: the command failed"]);

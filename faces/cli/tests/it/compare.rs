@@ -109,6 +109,18 @@ fn side_is_a_name_a_run_a_file_or_a_list_of_them() {
     assert!(said.out.contains("cannot say") && said.out.contains("at least 5 a side"), "{said}");
     home.run("compare a.jsonl one.json --strict").code(1).tells(&["--strict"]);
     home.ok("compare a b --strict");
+    // A benchmark that side B lacks may have failed there.
+    let whole = home.ok("export 5-a-0 5-a-1 5-a-2 5-a-3 5-a-4");
+    let line_and_copy = |line: &str| match line.contains("\"id\":\"lock/free\"") {
+        true => {
+            format!("{line}\n{}\n", line.replace("\"id\":\"lock/free\"", "\"id\":\"lock/lost\""))
+        }
+        false => format!("{line}\n"),
+    };
+    let more: String = whole.lines().map(line_and_copy).collect();
+    fs::write(home.cwd().join("more.jsonl"), more).expect("a file");
+    home.ok("compare more.jsonl b");
+    home.run("compare more.jsonl b --strict").code(1).tells(&["--strict: b lacks", "lock/lost"]);
     home.ok("run clock/rdtsc --profile smoke --no-report --no-peers");
     let text = home
         .ok("export last")
@@ -193,6 +205,13 @@ fn repeated_run_is_several_processes_with_one_name() {
     assert!(said.out.contains("here, 5 processes") && !said.out.contains("cannot say"), "{said}");
     assert!(said.out.contains("4 smoke runs are left out"), "{said}");
     home.run("run lock/free --name </script>").code(2).tells(&["name", "letters"]);
+    // A name that could also be the start of a run's id is refused before anything is measured.
+    let exported = home.ok("export 5-there-0").replace("5-there-0", "other-0");
+    fs::write(home.cwd().join("id.jsonl"), exported).expect("a file");
+    home.ok("import id.jsonl");
+    let count = home.runs().len();
+    home.run("run lock/free --name other-").code(2).tells(&["an id that starts with this name"]);
+    assert_eq!(home.runs().len(), count);
     home.run("run --repeat 0").code(2);
     home.run("run --repeat 2 --json").code(2);
 }
@@ -436,6 +455,18 @@ fn completed_pairs_are_compared_if_a_later_build_fails_or_is_interrupted() {
     let line = format!("compare --ab ./old ./old {words} --name kept");
     home.run(&line).code(1).tells(&["failed with"]);
     assert_eq!(home.runs().len(), 1, "the first run is stored");
+}
+
+#[test]
+fn build_that_cannot_measure_all_benchmarks_is_reported_with_exit_code_1() {
+    let home = Home::new();
+    let faulty = format!("#!/bin/sh\n'{}' \"$@\"\nexit 1\n", binary().display());
+    write_script(&home.cwd().join("new"), faulty);
+    let line =
+        format!("compare --ab {} ./new clock/now --pairs 1 --time 100ms", binary().display());
+    let said =
+        home.run(&line).code(1).tells(&["1 of 2 processes could not measure all benchmarks"]);
+    assert!(said.out.contains("clock/now"), "{said}");
 }
 
 /// With `HANDOVER_LONG=1`: ten processes of one build, measured in turn and then dealt out to two

@@ -487,7 +487,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
         .context("cannot create a temporary file for the output of the classic program")?;
     let mut command = Command::new(&binary);
     command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
-    let status = child::run(&mut command, interrupted)?;
+    let status = child::run(&mut command, interrupted)?.status;
     check_interrupt(interrupted)?;
     let mut text = String::new();
     output.rewind()?;
