@@ -196,7 +196,7 @@ pub trait Bulk: sealed::Driver {
     /// Blocks as [`pull`](Self::pull) does.
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
         // See wait_any_transfer().
-        if self.event_loop().poll_if_due_before_transfer() {
+        if self.event_loop().poll_if_due_before_iteration() {
             self.run_until(0, |_, _| true);
         }
         if let Some(result) = self.event_loop().bulk.transfers.take_result(transfer) {
@@ -225,7 +225,7 @@ pub trait Bulk: sealed::Driver {
         transfers: &mut Vec<Transfer>,
     ) -> Option<(usize, Result<(), BulkError>)> {
         // Otherwise a caller whose transfers are always done already would never poll epoll.
-        if self.event_loop().poll_if_due_before_transfer() {
+        if self.event_loop().poll_if_due_before_iteration() {
             self.run_until(0, |_, _| true);
         }
         let found = take_first_completed(self.event_loop(), transfers);
@@ -257,6 +257,7 @@ pub trait Bulk: sealed::Driver {
     /// # Errors
     /// The errors of [`wait_transfer`](Self::wait_transfer).
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
+        self.event_loop().poll_if_due_before_iteration();
         self.run_until(0, |_, _| true);
         let event_loop = self.event_loop();
         if let Some(result) = event_loop.bulk.transfers.take_result(transfer) {
@@ -308,7 +309,7 @@ fn transfer_and_wait(
     request: &TransferRequest<'_>,
 ) -> Result<(), BulkError> {
     // Copying makes no system call, so epoll must be polled now and then to notice the end of a peer.
-    if driver.event_loop().poll_if_due_before_transfer() {
+    if driver.event_loop().poll_if_due_before_iteration() {
         driver.run_until(0, |_, _| true);
     }
     if let Some(done) =

@@ -174,6 +174,7 @@ pub trait Calling: sealed::Driver {
     /// The errors of [`wait`](Self::wait).
     fn test<R: DeserializeOwned>(&mut self, call: Call<R>) -> Option<Result<R, CallError>> {
         let id = call.id;
+        self.event_loop().poll_if_due_before_iteration();
         self.run_until(0, |_, _| true);
         match self.event_loop().calls.is_done(id) {
             None | Some(true) => Some(take_result(self, call.id, decode_result)),
@@ -257,8 +258,9 @@ pub trait Calling: sealed::Driver {
     }
 
     /// Closes the connection to that peer; returns `false` if the peer was not connected. The peer still reads what was
-    /// already sent to the kernel or shared memory; what is still queued at this endpoint is lost. Calls under way fail
-    /// at both ends.
+    /// already sent to the kernel or shared memory; what is still queued at this endpoint is lost. If further bytes of
+    /// the peer arrive later over TCP, the peer's kernel may discard what the peer has not read by then. Calls under way
+    /// fail at both ends.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.event_loop().disconnect(peer)
     }

@@ -24,29 +24,37 @@ pub(crate) struct ConnectAttempt {
     socket: Option<OwnedFd>,
     /// Error number of the last attempt.
     last_error: Errno,
-    /// Time of the next attempt on a Unix socket, in ns. It is `u64::MAX` for TCP.
+    /// Time of the next attempt, in ns: on the same Unix socket, or on the next address of the host.
     pub(crate) retry_at_ns: u64,
+    /// Time at which the connection must be established, in ns.
+    deadline_ns: u64,
 }
 
 impl ConnectAttempt {
-    /// Creates a connection attempt; [`advance`](Self::advance) starts it.
+    /// Creates a connection attempt, which has time until `deadline_ns`; [`advance`](Self::advance) starts it.
     ///
     /// # Blocking
     /// Blocks for the lookup of a host's name; a numeric address needs none.
-    pub(crate) fn new(address: &Address) -> Result<Self, EndpointError> {
+    pub(crate) fn new(address: &Address, deadline_ns: u64) -> Result<Self, EndpointError> {
         if !address.is_complete() {
             return Err(EndpointError::IncompleteAddress(address.clone()));
         }
-        let (hosts, retry_at_ns) = match address {
+        let hosts = match address {
             Address::Tcp(host) | Address::Tls(host) | Address::Ucx(host) => {
                 let unresolved =
                     |error| EndpointError::HostUnresolved { address: host.clone(), error };
-                (host.to_socket_addrs().map_err(unresolved)?.collect(), u64::MAX)
+                host.to_socket_addrs().map_err(unresolved)?.collect()
             }
-            Address::Sm(_) | Address::Uds(_) => (Vec::new(), 0),
+            Address::Sm(_) | Address::Uds(_) => Vec::new(),
         };
-        let (address, hosts) = (address.clone(), hosts.into_iter());
-        Ok(Self { address, hosts, socket: None, last_error: Errno::ADDRNOTAVAIL, retry_at_ns })
+        Ok(Self {
+            address: address.clone(),
+            hosts: hosts.into_iter(),
+            socket: None,
+            last_error: Errno::ADDRNOTAVAIL,
+            retry_at_ns: 0,
+            deadline_ns,
+        })
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -61,10 +69,12 @@ impl ConnectAttempt {
         source: EventSource,
         now_ns: u64,
     ) -> Result<Option<OwnedFd>, EndpointError> {
-        let advanced = match self.retry_at_ns {
-            u64::MAX => self.advance_tcp(poll, source),
-            at_ns if now_ns < at_ns => Ok(None),
-            _ => self.connect_unix(poll, source, now_ns),
+        let advanced = match &self.address {
+            Address::Tcp(_) | Address::Tls(_) | Address::Ucx(_) => {
+                self.advance_tcp(poll, source, now_ns)
+            }
+            Address::Sm(_) | Address::Uds(_) if now_ns < self.retry_at_ns => Ok(None),
+            Address::Sm(_) | Address::Uds(_) => self.connect_unix(poll, source, now_ns),
         };
         advanced.map_err(|failed| system_call_error(failed.call, &self.address)(failed.error))
     }
@@ -93,12 +103,13 @@ impl ConnectAttempt {
         }
     }
 
-    /// Connects to the host's addresses one after another, until one accepts the connection.
-    /// Returns its socket; `None` while connecting.
+    /// Connects to the host's addresses one after another, until one accepts the connection. Each has an equal part of
+    /// the time that is left. Returns the socket; `None` while connecting.
     fn advance_tcp(
         &mut self,
         poll: &Poll,
         source: EventSource,
+        now_ns: u64,
     ) -> Result<Option<OwnedFd>, SystemCallError> {
         loop {
             if let Some(fd) = self.socket.take() {
@@ -109,8 +120,10 @@ impl ConnectAttempt {
                     }
                     Ok(false) => {
                         self.last_error = Errno::TIMEDOUT;
-                        self.socket = Some(fd);
-                        return Ok(None);
+                        if now_ns < self.retry_at_ns {
+                            self.socket = Some(fd);
+                            return Ok(None);
+                        }
                     }
                     Err(errno) => self.last_error = errno,
                 }
@@ -120,10 +133,21 @@ impl ConnectAttempt {
             let Some(host) = self.hosts.next() else {
                 return Err(failed_call("connect")(self.last_error));
             };
+            self.retry_at_ns = match self.hosts.len() as u64 {
+                0 => u64::MAX,
+                others => now_ns + self.deadline_ns.saturating_sub(now_ns) / (others + 1),
+            };
             let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let fd = net::socket_with(family, SocketType::STREAM, flags, None)
-                .map_err(failed_call("socket"))?;
+            let fd = match net::socket_with(family, SocketType::STREAM, flags, None) {
+                Ok(fd) => fd,
+                // This machine has no IPv6, for example.
+                Err(errno @ Errno::AFNOSUPPORT) => {
+                    self.last_error = errno;
+                    continue;
+                }
+                Err(errno) => return Err(failed_call("socket")(errno)),
+            };
             match net::connect(&fd, &host) {
                 Ok(()) | Err(Errno::INPROGRESS) => {
                     poll.add(&fd, source).map_err(failed_call("epoll_ctl"))?;
@@ -141,11 +165,71 @@ impl ConnectAttempt {
 }
 
 /// Returns `true` if the socket is connected, and `false` while it is connecting.
+///
+/// A socket that is connected to itself counts as refused. The kernel may connect it so if nobody listens at a port of
+/// this machine and it has chosen this port for the socket (RFC 9293, section 3.5: simultaneous open).
 fn is_connected(fd: &OwnedFd) -> Result<bool, Errno> {
     sockopt::socket_error(fd)??;
     match net::getpeername(fd) {
+        Ok(peer) if peer.is_some() && peer == net::getsockname(fd).ok() => Err(Errno::CONNREFUSED),
         Ok(_) => Ok(true),
         Err(Errno::NOTCONN) => Ok(false),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn socket() -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("a socket")
+    }
+
+    #[test]
+    fn next_address_is_tried_while_the_first_does_not_answer() {
+        const DEADLINE_NS: u64 = 1_000;
+        // A listener whose queue is full does not answer.
+        let full = socket();
+        net::bind(&full, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+        net::listen(&full, 0).expect("listen");
+        let silent = net::getsockname(&full).expect("its address");
+        let fillers: Vec<OwnedFd> = (0..4)
+            .map(|_| {
+                let filler = socket();
+                let _ = net::connect(&filler, &silent); // fails or goes on once the queue is full
+                filler
+            })
+            .collect();
+        let silent = SocketAddr::try_from(silent).expect("an address of IP");
+        let other = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = Address::Tcp("localhost:1".into());
+        let mut attempt = ConnectAttempt::new(&address, DEADLINE_NS).expect("an attempt");
+        attempt.hosts = vec![silent, other.local_addr().expect("its address")].into_iter();
+        let (poll, source) = (Poll::new().expect("epoll"), EventSource::Handshake(0));
+        assert!(attempt.advance(&poll, source, 0).expect("no error").is_none());
+        assert_eq!(attempt.retry_at_ns, DEADLINE_NS / 2);
+        let before = attempt.retry_at_ns - 1;
+        assert!(attempt.advance(&poll, source, before).expect("no error").is_none());
+        let connected = std::iter::repeat_with(|| attempt.advance(&poll, source, DEADLINE_NS / 2))
+            .find_map(Result::transpose)
+            .expect("it is connected in time")
+            .expect("no error");
+        assert_eq!(
+            net::getpeername(&connected).ok().flatten().map(SocketAddr::try_from),
+            Some(Ok(other.local_addr().expect("its address")))
+        );
+        drop(fillers);
+    }
+
+    #[test]
+    fn socket_that_is_connected_to_itself_counts_as_refused() {
+        let fd = socket();
+        net::bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+        let own = net::getsockname(&fd).expect("its address");
+        assert!(matches!(net::connect(&fd, &own), Ok(()) | Err(Errno::INPROGRESS)));
+        assert_eq!(is_connected(&fd), Err(Errno::CONNREFUSED));
     }
 }

@@ -100,7 +100,7 @@ impl Handshakes {
         address: &Address,
         deadline_ns: u64,
     ) -> Result<u32, EndpointError> {
-        let stage = Stage::Connecting(ConnectAttempt::new(address)?);
+        let stage = Stage::Connecting(ConnectAttempt::new(address, deadline_ns)?);
         let number = self.free_number().map_err(system_call_error("socket", address))?;
         self.insert(number, PendingConnection { stage, remote_ip: None, deadline_ns });
         Ok(number)
@@ -253,6 +253,11 @@ impl Handshakes {
         }
     }
 
+    /// Returns `true` if one more connection can be accepted without aborting a handshake.
+    pub(crate) fn has_room(&self, config: &Config) -> bool {
+        self.entries.len() < config.connections.handshakes_max as usize
+    }
+
     /// Makes room for one more accepted connection; returns `true` if it has aborted a handshake for this. That is the
     /// oldest handshake of the address that has the most of them, once it has lasted for a part of its timeout; all
     /// Unix sockets count as one address.
@@ -261,7 +266,7 @@ impl Handshakes {
     /// The time at which to try again, in ns.
     pub(crate) fn make_room(&mut self, config: &Config, now_ns: u64) -> Result<bool, u64> {
         let handshakes_max = config.connections.handshakes_max as usize;
-        if self.entries.len() < handshakes_max {
+        if self.has_room(config) {
             return Ok(false);
         }
         let mut count = 0;

@@ -4,6 +4,7 @@ use super::random::random_u128;
 use super::socket;
 use crate::error::failed_call;
 use crate::{Address, EndpointError, SystemCallError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, lstat, open, unlink,
 };
@@ -201,6 +202,12 @@ fn listen_tcp(
     net::listen(&listener, BACKLOG).map_err(|errno| failed("listen")(errno.into()))?;
     let bound = listener.local_addr().map_err(failed("getsockname"))?;
     Ok(Listener { fd: listener.into(), address: to_address(bound.to_string()), _file: None })
+}
+
+/// Returns `true` if a connection waits to be accepted.
+pub(crate) fn is_connection_waiting(listener: &Listener) -> bool {
+    let mut listener = [PollFd::new(&listener.fd, PollFlags::IN)];
+    poll(&mut listener, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 /// Accepts the next connection, and returns it with the peer's IP address, if it has one. Returns

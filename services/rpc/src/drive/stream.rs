@@ -243,6 +243,7 @@ impl Link for StreamLink {
         self.is_writable = true;
         // An error means that the peer has already closed the connection.
         let _ = self.flush();
+        self.wire.end();
     }
 
     fn send_data(

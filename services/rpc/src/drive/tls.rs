@@ -218,6 +218,13 @@ impl TlsSession {
         Ok(went)
     }
 
+    /// Sends close_notify, so that the peer can distinguish an orderly end from a truncated stream.
+    pub(crate) fn end(&mut self) {
+        self.connection.send_close_notify();
+        // An error means that there is no space, or that the peer has closed the connection.
+        let _ = self.flush();
+    }
+
     pub(crate) fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
@@ -227,12 +234,9 @@ impl TlsSession {
     }
 }
 
-/// Sends close_notify, so that the peer can distinguish an orderly end from a truncated stream.
 impl Drop for TlsSession {
     fn drop(&mut self) {
-        self.connection.send_close_notify();
-        // An error means that there is no space, or that the peer has closed the connection.
-        let _ = self.flush();
+        self.end();
     }
 }
 

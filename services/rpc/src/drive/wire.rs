@@ -4,6 +4,7 @@ use super::bulk::BulkMemory;
 use super::socket::{self, ReadResult};
 use crate::CloseReason;
 use crate::raw::{receive_into, send_from};
+use rustix::net::{Shutdown, shutdown};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,6 +12,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// record.
 #[cfg(any(feature = "tls", test))]
 const PIECE_BYTES: usize = 1 << 14;
+
+/// Maximum number of reads by which [`Wire::end`] discards bytes.
+const DISCARDS_MAX: usize = 256;
+/// Number of bytes of such a read.
+const DISCARDED_BYTES: usize = 4096;
 
 /// Byte stream of a connection: a socket, with or without TLS.
 #[derive(Debug)]
@@ -152,6 +158,28 @@ impl Wire {
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.flush(),
             _ => Ok(false),
+        }
+    }
+
+    /// Ends the stream in the direction to the peer, after the bytes that the kernel has accepted. Discards what has
+    /// arrived: the kernel would otherwise reset the connection when it is closed, and discard bytes that the peer has not
+    /// read yet.
+    pub(crate) fn end(&mut self) {
+        #[cfg(test)]
+        if let Wire::Simulated(_) = self {
+            return;
+        }
+        #[cfg(feature = "tls")]
+        if let Wire::Tls(tls) = self {
+            tls.end();
+        }
+        // An error means that the peer has already closed the connection.
+        let _ = shutdown(self.fd(), Shutdown::Write);
+        let mut discarded = [0; DISCARDED_BYTES];
+        for _ in 0..DISCARDS_MAX {
+            if !matches!(socket::receive(self.fd(), &mut discarded), Ok(1..)) {
+                break;
+            }
         }
     }
 

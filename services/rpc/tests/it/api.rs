@@ -16,6 +16,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -726,6 +727,76 @@ fn silent_connections_delay_a_peer_by_a_part_of_their_timeout() {
     // Two sets of handshakes had to be turned away first, each after 20 ms.
     assert!(began.elapsed() >= Duration::from_millis(40));
     assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
+}
+
+#[test]
+fn handshakes_are_not_aborted_while_no_other_connection_waits() {
+    let limits = ConnectionsConfig::default()
+        .handshakes_max(2)
+        .handshake_timeout(16 * Duration::from_millis(20));
+    let mut server = Endpoint::new(Config::default().connections(limits)).unwrap();
+    let address = server.listen(&"uds://".parse().unwrap()).unwrap();
+    let strangers: Vec<_> = (0..2).map(|_| connect_by_hand(&address)).collect();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(100) {
+        server.progress(Duration::from_millis(5));
+    }
+    // If this thread does not get to run, their time may have passed.
+    if began.elapsed() < Duration::from_millis(300) {
+        assert_eq!(server.stats().turned_away_count, 0);
+    }
+    drop(strangers);
+}
+
+#[test]
+fn result_is_found_by_a_test_soon_after_it_has_arrived() {
+    let server = serve("tcp://127.0.0.1:0", Config::default(), |_| {});
+    let mut client = Endpoint::new(Config::default().spin_max(Duration::ZERO)).unwrap();
+    let peer = client.connect(&server.address).unwrap();
+    let call = client.start::<_, u64>(peer, Method::new("echo"), &7u64).unwrap();
+    let mut count = 1;
+    while client.test(call).is_none() {
+        // Longer than a call takes, and than the time between two looks at epoll.
+        thread::sleep(Duration::from_millis(20));
+        count += 1;
+    }
+    assert!(count < 32, "found by test {count} only");
+}
+
+#[test]
+fn result_is_read_by_a_peer_whose_further_requests_were_not() {
+    const BYTES: usize = 1 << 18;
+    let (asked, hears_asked) = mpsc::channel();
+    let (sent, hears_sent) = mpsc::channel::<()>();
+    let (tell_address, hears_address) = mpsc::channel();
+    let server = thread::spawn(move || {
+        let mut server = Endpoint::new(Config::default()).unwrap();
+        server
+            .register("last", 0, move |context, ()| {
+                context.stop();
+                asked.send(()).unwrap();
+                hears_sent.recv().unwrap();
+                Ok(vec![7u8; BYTES])
+            })
+            .unwrap();
+        server.register("other", 0, |_, _: Vec<u8>| Ok(())).unwrap();
+        let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
+        tell_address.send(address).unwrap();
+        server.serve();
+    });
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&hears_address.recv().unwrap()).unwrap();
+    let last = client.start::<_, Vec<u8>>(peer, Method::new("last"), &()).unwrap();
+    client.progress(Duration::ZERO);
+    hears_asked.recv().unwrap();
+    let bytes = vec![1u8; BYTES];
+    let other = client.start::<_, ()>(peer, Method::new("other"), &bytes).unwrap();
+    client.progress(Duration::ZERO);
+    sent.send(()).unwrap();
+    // Its endpoint is dropped, and a part of the other request is unread there.
+    server.join().unwrap();
+    assert_eq!(client.wait(last), Ok(vec![7; BYTES]));
+    let _ = client.wait(other);
 }
 
 /// Creates a listener that accepts no connection any more, with its address and the connections that fill its queue.

@@ -347,7 +347,7 @@ impl BulkExchange<'_> {
     /// in one system call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = encode_frame(message);
-        if !self.make_space_to_queue(peer) {
+        if !self.has_space_to_queue(peer) {
             // An error is ignored: a disconnected peer need not be notified.
             let _ = self.peers.send(peer, header, &body);
             return;
@@ -362,23 +362,14 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Makes space to queue a bulk message for a peer; returns `true` if there is space. If too
-    /// many bytes are queued, flushes them first.
-    fn make_space_to_queue(&mut self, peer: PeerKey) -> bool {
+    /// Returns `true` if a bulk message for a peer can be queued: few bytes are queued for it.
+    ///
+    /// It does not flush them: the event loop does, and then lets the peer's requests continue that wait for this.
+    fn has_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
         let max = QUEUED_PER_ITERATION_BYTES_MAX
             .min(self.config.connections.queued_bytes_max as usize / 4);
-        let Some(link) = self.peers.link_mut(peer) else { return false };
-        if link.queued_bytes() <= max {
-            return true;
-        }
-        match link.flush() {
-            Ok(_) => link.queued_bytes() <= max,
-            Err(gone) => {
-                self.peers.close(peer, gone);
-                false
-            }
-        }
+        self.peers.link_mut(peer).is_some_and(|link| link.queued_bytes() <= max)
     }
 
     /// Sends a peer the refusal of its transfer, and counts it.
@@ -758,7 +749,7 @@ impl BulkExchange<'_> {
     /// now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.peers.message_bytes_max(peer) as u64;
-        if !self.make_space_to_queue(peer) {
+        if !self.has_space_to_queue(peer) {
             return false;
         }
         let its = self.tables.outgoing.get_mut(&peer);

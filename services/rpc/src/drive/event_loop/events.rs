@@ -25,7 +25,7 @@ impl EventLoop {
     /// caller must then run an iteration: for events, or for streams that epoll does not report.
     /// Peers that are reported as closed are handled in the next iteration.
     #[inline]
-    pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
+    pub(in crate::drive) fn poll_if_due_before_iteration(&mut self) -> bool {
         self.record_poll_if_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
@@ -185,6 +185,11 @@ impl EventLoop {
     /// accept again, or `None` to wait for an event of the listener.
     fn accept_from(&mut self, index: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
+            if !self.handshakes.has_room(&self.config)
+                && !listen::is_connection_waiting(&self.listeners[index])
+            {
+                return None;
+            }
             match self.handshakes.make_room(&self.config, clock::now_ns()) {
                 Ok(false) => {}
                 Ok(true) => self.count_failed(&CloseReason::HandshakeTimeout),
