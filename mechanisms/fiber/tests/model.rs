@@ -11,6 +11,7 @@
 //! |---|---|
 //! | gate_waiter_is_woken_.. | claim, set / enqueue |
 //! | reader_that_finds_the_gate_open_.. | claim, set / is_set |
+//! | wake_up_of_an_open_gate_.. | is_set, set / close |
 //! | two_waiters_.. | enqueue / enqueue / set |
 //! | exactly_one_of_two_setters_.. | claim, set / claim, set |
 //! | dropped_handle_and_ended_fiber_.. | abandon / set |
@@ -39,7 +40,7 @@
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
 //! that announces without its fence, or a thief that looks for offers before it declares itself idle;
-//! a relaxed `is_set`; a `set` that replaces the state of a gate that is being closed.
+//! a relaxed `is_set`; a wake-up of an open gate without a fence on either side; a `set` that replaces the state of a gate that is being closed.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -192,6 +193,29 @@ fn reader_that_finds_the_gate_open_sees_earlier_writes() {
         value.store(7, Ordering::Relaxed);
         assert!(open(&gate));
         assert!(matches!(reads.join().unwrap(), None | Some(7)));
+    });
+}
+
+/// As in `block_on`: a poll follows the closing of the gate, and a wake-up that finds the gate open only reads it.
+#[test]
+fn wake_up_of_an_open_gate_is_seen_after_it_was_closed() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let value = Arc::new(AtomicBool::new(false));
+        assert!(open(&gate)); // an earlier wake-up
+        let (its, sets) = (Arc::clone(&gate), Arc::clone(&value));
+        let wakes = thread::spawn(move || {
+            sets.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if !its.is_set() {
+                open(&its);
+            }
+        });
+        assert!(gate.close(&Withdrawals::new()));
+        fence(Ordering::SeqCst);
+        let is_seen = value.load(Ordering::Relaxed);
+        wakes.join().unwrap();
+        assert!(is_seen || gate.is_set(), "the wake-up was lost");
     });
 }
 

@@ -146,9 +146,10 @@ impl SharedThreadState {
 
     /// Registers the calling thread as the thread that runs these machines, until the returned guard is dropped.
     pub(crate) fn enter_run(&self) -> RunGuard {
+        let state = ptr::from_ref(self);
         // Fails while the thread's locals are dropped; then is_running_here() returns `false`.
-        let _ = RUNNING_HERE.try_with(|running| running.borrow_mut().push(ptr::from_ref(self)));
-        RunGuard
+        let _ = RUNNING_HERE.try_with(|running| running.borrow_mut().push(state));
+        RunGuard { state }
     }
 
     /// Returns `true` if the calling thread currently runs these machines.
@@ -160,16 +161,41 @@ impl SharedThreadState {
 }
 
 thread_local! {
-    /// Shared states of the machines that the present thread runs. There is more than one if a
-    /// handler runs other machines. The pointers are compared, never dereferenced.
+    /// Shared states of the machines that the present thread runs. There is more than one if a handler runs other
+    /// machines, or several fibers run machines. The pointers are compared, never dereferenced.
     static RUNNING_HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Guard that ends the registration by [`SharedThreadState::enter_run`] when it is dropped.
-pub(crate) struct RunGuard;
+pub(crate) struct RunGuard {
+    /// Pointer to the state that was registered.
+    state: *const SharedThreadState,
+}
 
 impl Drop for RunGuard {
     fn drop(&mut self) {
-        let _ = RUNNING_HERE.try_with(|running| running.borrow_mut().pop());
+        let _ = RUNNING_HERE.try_with(|running| {
+            let mut running = running.borrow_mut();
+            // Not always the last one: the runs of several fibers may overlap.
+            if let Some(at) = running.iter().rposition(|it| *it == self.state) {
+                running.swap_remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_runs_end_in_any_order() {
+        let [one, other] = [(); 2].map(|()| SharedThreadState::new(None, WakeWhen::default()));
+        let run = one.enter_run();
+        let other_run = other.enter_run();
+        drop(run);
+        assert!(other.is_running_here() && !one.is_running_here());
+        drop(other_run);
+        assert!(!other.is_running_here());
     }
 }

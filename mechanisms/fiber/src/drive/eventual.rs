@@ -175,6 +175,9 @@ impl Eventual<()> {
     /// Makes the eventual unset again; returns `true` if it was set. As there is no value to which a participant may
     /// hold a reference, `&self` is enough. Participants that were waiting when it was set still continue.
     ///
+    /// A `set` that fails because the eventual is set orders nothing: what its caller wrote before may be invisible after
+    /// a `rearm` that follows. Where that matters, use a fence (`SeqCst`) before `set`, and another one after `rearm`.
+    ///
     /// # Blocking
     /// Yields the CPU while another waiter, whose time is up, takes itself out of the list.
     pub fn rearm(&self) -> bool {

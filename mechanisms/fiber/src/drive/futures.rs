@@ -7,6 +7,7 @@ use crate::raw::{TaskWait, Waiter};
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Future of [`Eventual::wait_async`].
@@ -144,6 +145,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         // Before the poll: a wake-up during the poll is kept for the wait.
         woken.0.rearm();
+        // Partner: the fence in wake_by_ref(). The poll sees what a waker wrote before it found the eventual still set.
+        fence(Ordering::SeqCst);
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
@@ -161,6 +164,9 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        // Partner: the fence in block_on(). An eventual that is already set is only read, which orders nothing: either
+        // this finds it rearmed, or the poll after the rearming sees what the caller has written.
+        fence(Ordering::SeqCst);
         // An error says that it is awake already.
         let _ = self.0.set(());
     }

@@ -23,24 +23,42 @@ impl Waiter {
     }
 }
 
-/// Wakes all waiters of a gate.
-///
-/// The wakers of tasks are called last: they are foreign code, which may panic, or drop futures that wait for the same
-/// gate, and the others must be awake and their nodes released by then.
+/// Wakes all waiters of a gate, tasks last.
 #[inline]
 pub(crate) fn wake_all(waiters: Waiters<Waiter>) {
-    #[cfg(not(feature = "async"))]
-    waiters.for_each(Waiter::wake);
+    let mut tasks = WokenTasks::default();
+    tasks.wake_others(waiters);
+    tasks.wake();
+}
+
+/// Tasks to wake.
+///
+/// Their wakers are foreign code, which may panic, or drop futures that wait for the same gate. The other waiters must be
+/// awake and their nodes released by then.
+#[derive(Default)]
+pub(crate) struct WokenTasks {
     #[cfg(feature = "async")]
-    {
-        let mut wakers = Vec::new();
+    wakers: Vec<std::task::Waker>,
+}
+
+impl WokenTasks {
+    /// Wakes the fibers and threads among the waiters of a gate, and keeps the tasks.
+    #[inline]
+    pub(crate) fn wake_others(&mut self, waiters: Waiters<Waiter>) {
         for waiter in waiters {
             match waiter {
-                Waiter::Task(task) => wakers.extend(task.take_waker()),
+                #[cfg(feature = "async")]
+                Waiter::Task(task) => self.wakers.extend(task.take_waker()),
                 other => other.wake(),
             }
         }
-        wakers.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    /// Wakes the tasks.
+    #[inline]
+    pub(crate) fn wake(self) {
+        #[cfg(feature = "async")]
+        self.wakers.into_iter().for_each(std::task::Waker::wake);
     }
 }
 

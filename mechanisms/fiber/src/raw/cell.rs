@@ -4,7 +4,9 @@ use super::gate::{Gate, PreviousState, WaitNode, Waiters, Withdrawals};
 #[cfg(feature = "async")]
 use super::task::TaskWait;
 use super::waiter::Waiter;
-use crate::drive::wait::{suspend_caller, suspend_caller_until, wake_all};
+#[cfg(feature = "async")]
+use crate::drive::wait::wake_all;
+use crate::drive::wait::{WokenTasks, suspend_caller, suspend_caller_until};
 use std::cell::UnsafeCell;
 #[cfg(feature = "async")]
 use std::task::Waker;
@@ -162,14 +164,17 @@ pub(crate) fn wait_for_gate_until(
 ) -> bool {
     let mut node = WaitNode::new();
     let node = &raw mut node;
+    let mut tasks = WokenTasks::default();
     // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
-    // waiter was handed out, returned here, or withdrawn below.
+    // waiter was handed out, returned here, or withdrawn below: no code that may panic runs before.
     let commit = |waiter| unsafe { gate.enqueue(node, waiter) }.err();
-    suspend_caller_until(deadline_ns, commit, |_| {
+    let is_woken = suspend_caller_until(deadline_ns, commit, |_| {
         // SAFETY: the node was enqueued above; if its waiter is being handed out, suspend_caller_until()
         // returns only after that has ended.
         let withdrawn = unsafe { gate.withdraw(node, withdrawals) };
-        wake_all(withdrawn.waiters_to_wake);
+        tasks.wake_others(withdrawn.waiters_to_wake);
         withdrawn.was_queued
-    })
+    });
+    tasks.wake();
+    is_woken
 }

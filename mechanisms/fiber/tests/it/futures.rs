@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -46,6 +46,33 @@ fn future_is_ready_once_the_value_is_set() -> TestResult {
     assert_eq!(poll(&mut answer.wait_async(), Waker::noop()), Poll::Ready(&"set"));
     drop((early, waker));
     assert_eq!(Arc::strong_count(&task), 1, "a waker is left");
+    Ok(())
+}
+
+/// Waker that sleeps, and stores for how long it did.
+#[derive(Default)]
+struct Sleeper(Mutex<Option<Duration>>);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        let began = Instant::now();
+        sleep(Duration::from_millis(20));
+        *self.0.lock().unwrap() = Some(began.elapsed());
+    }
+}
+
+#[test]
+fn waker_that_a_worker_calls_can_sleep() -> TestResult {
+    let sleeper = Arc::new(Sleeper::default());
+    let runtime = Runtime::new(Config::default())?;
+    let mut handle = runtime.spawn(yield_now)?;
+    let waker = Waker::from(Arc::clone(&sleeper));
+    let polled = Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+    drop(runtime); // waits for the fiber and its joiners
+    if polled.is_pending() {
+        let slept = *sleeper.0.lock().unwrap();
+        assert!(slept >= Some(Duration::from_millis(20)), "{slept:?}");
+    }
     Ok(())
 }
 

@@ -37,7 +37,7 @@ use crate::MapError;
 use crate::raw::{Mapping, ZeroInit};
 use core::ops::Deref;
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, ftruncate, memfd_create,
 };
 use rustix::io::Errno;
 use std::marker::PhantomData;
@@ -70,7 +70,7 @@ impl<C: ZeroInit> MappedCore<C> {
     /// The file may be closed afterwards.
     ///
     /// # Errors
-    /// [`MapError::TooSmall`] and [`MapError::NotSealed`] if the file is something else;
+    /// [`MapError::TooSmall`], [`MapError::NotSealed`] and [`MapError::NotSmallPages`] if the file is something else;
     /// [`MapError::SystemCall`] if it cannot be mapped.
     pub fn map(file: impl AsFd) -> Result<Self, MapError> {
         let refused = |call| move |errno: Errno| MapError::SystemCall { call, error: errno.into() };
@@ -78,6 +78,9 @@ impl<C: ZeroInit> MappedCore<C> {
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed);
+        }
+        if fstatfs(&file).map_err(refused("fstatfs"))?.f_type != libc::TMPFS_MAGIC {
+            return Err(MapError::NotSmallPages);
         }
         let bytes = rustix::fs::fstat(&file).map_err(refused("fstat"))?.st_size as u64;
         let needed_bytes = size_of::<C>() as u64;

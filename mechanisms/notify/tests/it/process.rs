@@ -167,6 +167,12 @@ fn unsealed_or_short_file_is_refused() {
         matches!(refused, Err(MapError::TooSmall { bytes: 0, needed_bytes: 128 })),
         "{refused:?}"
     );
+
+    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let Ok(huge) = memfd_create("huge", flags) else { return };
+    fcntl_add_seals(&huge, SealFlags::SHRINK).expect("sealed");
+    let refused = MappedCore::<adaptive::NotifyCore>::map(&huge);
+    assert!(matches!(refused, Err(MapError::NotSmallPages)), "{refused:?}");
 }
 
 fn tempfile_without_seals() -> File {
