@@ -37,7 +37,7 @@ needs five: `handover run --repeat 7 --name before` makes seven.
 
 A figure is called worse when its ratio is above the threshold and above what ours \
 against ours shows in the same processes; when Mann and Whitney's test calls it different at 5 %; and when \
-dealing the processes out anew makes any figure look so much worse in less than one of a hundred ways (Westfall \
+dealing the processes out anew makes any figure look so much worse in at most 0.8 % of the ways (Westfall \
 and Young, step-down maxT)."
 )]
 pub struct CompareArgs {

@@ -2,6 +2,7 @@
 
 use super::socket::{self, ReadResult};
 use crate::{CloseReason, EndpointError, TlsFiles};
+use handover_base::file;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -9,6 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,13 +28,9 @@ impl TlsSetup {
     pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = load_certificates(&files.certificates)?;
-        let of_key = |error| {
-            EndpointError::new_security(
-                &files.private_key,
-                format!("cannot load the private key: {error}"),
-            )
-        };
-        let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(of_key)?;
+        let key_pem = read_file(&files.private_key, "private key")?;
+        let key = PrivateKeyDer::from_pem_slice(&key_pem)
+            .map_err(|error| load_error(&files.private_key, "private key", error))?;
         let of_roots = |error: String| EndpointError::new_security(&files.roots, error);
         let mut roots = RootCertStore::empty();
         for root in load_certificates(&files.roots)? {
@@ -91,16 +89,24 @@ impl TlsSetup {
 }
 
 fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = read.map_err(|error| {
-        EndpointError::new_security(path, format!("cannot load the certificates: {error}"))
-    })?;
+    let pem = read_file(path, "certificates")?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| load_error(path, "certificates", error))?;
     match found.is_empty() {
         true => {
             Err(EndpointError::new_security(path, "the file contains no certificate in PEM format"))
         }
         false => Ok(found),
     }
+}
+
+fn read_file(path: &str, what: &str) -> Result<Vec<u8>, EndpointError> {
+    file::read(path.as_ref(), file::LENGTH_MAX_BYTES).map_err(|error| load_error(path, what, error))
+}
+
+fn load_error(path: &str, what: &str, error: impl fmt::Display) -> EndpointError {
+    EndpointError::new_security(path, format!("cannot load the {what}: {error}"))
 }
 
 fn tls_error(error: rustls::Error) -> CloseReason {

@@ -316,6 +316,9 @@ mod tls {
         let files = Authority::new("no").issue(&[]).private_key("/nowhere.pem".into());
         let said = Endpoint::new(of(files)).unwrap_err().to_string();
         assert!(said.starts_with("/nowhere.pem: cannot load the private key: "), "{said}");
+        let files = Authority::new("no").issue(&[]).certificates("/dev/zero".into());
+        let said = Endpoint::new(of(files)).unwrap_err().to_string();
+        assert_eq!(said, "/dev/zero: cannot load the certificates: longer than 16MiB");
     }
 
     #[test]
