@@ -4,10 +4,10 @@ use super::eventual::Eventual;
 use super::spawn::JoinHandle;
 use crate::FiberPanic;
 use crate::raw::{TaskWait, Waiter};
+use handover_base::sync::atomic::{Ordering, fence};
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Future of [`Eventual::wait_async`].
