@@ -41,8 +41,6 @@ const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
 /// Maximum number of consecutive reads from a refused connection before it is closed.
 const DISCARDS_MAX: usize = 16;
-/// Maximum number of bytes discarded by one read from a refused connection.
-const DISCARDED_BYTES: usize = 4096;
 
 /// Connection whose handshake is under way.
 #[derive(Debug)]
@@ -188,15 +186,10 @@ impl Handshake {
     /// connection, and then the reason of the refusal as the error. Closing the socket with unread
     /// bytes would reset the connection, and the peer could not read the reason.
     fn discard(&mut self) -> Result<bool, CloseReason> {
-        let mut discarded = [0; DISCARDED_BYTES];
-        for _ in 0..DISCARDS_MAX {
-            match socket::receive(self.fd(), &mut discarded) {
-                Ok(1..) => {}
-                Err(Errno::AGAIN) => return Ok(false),
-                Ok(0) | Err(_) => break,
-            }
+        match socket::discard(self.fd(), DISCARDS_MAX) {
+            Err(Errno::AGAIN) => Ok(false),
+            _ => Err(self.take_failure()),
         }
-        Err(self.take_failure())
     }
 
     /// Returns the reason for which this connection has failed. It is the refusal that was sent to

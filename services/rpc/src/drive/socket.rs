@@ -53,6 +53,18 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     retry_on_intr(|| net::recv(fd, &mut *into, RecvFlags::DONTWAIT)).map(|(count, _)| count)
 }
 
+/// Receives bytes and discards them, in at most `reads_max` reads of 4 KiB. Returns the result of the last read: `EAGAIN`
+/// if no more bytes are available now.
+pub(crate) fn discard(fd: BorrowedFd<'_>, reads_max: usize) -> Result<usize, Errno> {
+    let mut discarded = [0; 4096];
+    for _ in 1..reads_max {
+        if receive(fd, &mut discarded)? == 0 {
+            return Ok(0);
+        }
+    }
+    receive(fd, &mut discarded)
+}
+
 /// Receives bytes; blocks until some arrive if [`set_blocking`] has made the socket blocking.
 #[inline]
 pub(crate) fn receive_blocking(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {

@@ -15,8 +15,6 @@ const PIECE_BYTES: usize = 1 << 14;
 
 /// Maximum number of reads by which [`Wire::end`] discards bytes.
 const DISCARDS_MAX: usize = 256;
-/// Number of bytes of such a read.
-const DISCARDED_BYTES: usize = 4096;
 
 /// Byte stream of a connection: a socket, with or without TLS.
 #[derive(Debug)]
@@ -175,12 +173,7 @@ impl Wire {
         }
         // An error means that the peer has already closed the connection.
         let _ = shutdown(self.fd(), Shutdown::Write);
-        let mut discarded = [0; DISCARDED_BYTES];
-        for _ in 0..DISCARDS_MAX {
-            if !matches!(socket::receive(self.fd(), &mut discarded), Ok(1..)) {
-                break;
-            }
-        }
+        let _ = socket::discard(self.fd(), DISCARDS_MAX);
     }
 
     /// Returns `true` while a part of a TLS record has arrived. The record cannot be decrypted
