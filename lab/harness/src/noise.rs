@@ -91,7 +91,9 @@ pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
                 let percent = half_width * 100.0;
                 format!("interval still ±{percent:.0} % at the end of the time budget")
             }
-            false => "figure 0, but not its interval, at the end of the time budget".to_string(),
+            false => {
+                "figure is 0, but its interval is not, at the end of the time budget".to_string()
+            }
         };
         say(WarningCode::Wide, text);
     }

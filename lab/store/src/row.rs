@@ -24,6 +24,6 @@ pub struct RunRow {
     /// Names given to the run (its tags), in alphabetical order.
     pub tags: Vec<String>,
     /// Description of the damage of the run's row or names; `None` if they are sound. Other fields may then be wrong,
-    /// and `command` is empty. Damage of the records is found by [`load_run`](crate::Store::load_run) only.
+    /// and `command` may be empty. Damage of the records is found by [`load_run`](crate::Store::load_run) only.
     pub damage: Option<String>,
 }

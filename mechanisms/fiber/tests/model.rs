@@ -40,7 +40,8 @@
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
 //! that announces without its fence, or a thief that looks for offers before it declares itself idle;
-//! a relaxed `is_set`; a wake-up of an open gate without a fence on either side; a `set` that replaces the state of a gate that is being closed.
+//! a relaxed `is_set`; a wake-up of an open gate without a fence on either side; a `set` that replaces
+//! the state of a gate that is being closed.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.

@@ -89,10 +89,11 @@ fn measure_repeatedly(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
-    let mut id_ends = Vec::new();
-    let ended = run_processes(options, &mut id_ends);
+    let mut id_suffixes = Vec::new();
+    let ended = run_processes(options, &mut id_suffixes);
     let is_own = |run: &RunRow| {
-        run.started_unix_ns >= began_unix_ns && id_ends.iter().any(|end| run.id.ends_with(end))
+        run.started_unix_ns >= began_unix_ns
+            && id_suffixes.iter().any(|suffix| run.id.ends_with(suffix))
     };
     exit::join_results(ended, show_repeated(options, is_own, page, out))
 }
@@ -113,9 +114,9 @@ fn show_repeated(
         .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out))
 }
 
-/// Runs this program `--repeat` times, each time with another `--nth`. Adds the ends of the ids of their runs to
-/// `id_ends`. Returns an error if a process failed.
-fn run_processes(options: &ResultOptions, id_ends: &mut Vec<String>) -> anyhow::Result<()> {
+/// Runs this program `--repeat` times, each time with another `--nth`. Adds the suffixes of the ids of their runs
+/// to `id_suffixes`. Returns an error if a process failed.
+fn run_processes(options: &ResultOptions, id_suffixes: &mut Vec<String>) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -128,7 +129,7 @@ fn run_processes(options: &ResultOptions, id_ends: &mut Vec<String>) -> anyhow::
         let mut command = Command::new(&binary);
         command.args(&words[..behind]).arg(format!("--nth={nth}")).args(&words[behind..]);
         let EndedChild { id, status } = child::run(&mut command, &interrupted)?;
-        id_ends.push(id_end(id));
+        id_suffixes.push(id_suffix(id));
         // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) || status.code() == Some(130) {
             return Err(Interrupted.into());
@@ -211,7 +212,7 @@ pub(crate) fn measure(
         // The cause, such as a full disk, may have passed.
         let stored = begin_named_run(&mut watcher.store, &run, name)
             .and_then(|()| watcher.store.insert_or_replace_records(&run.id, &outcome.records));
-        // If not, the first error says it best.
+        // If that fails too, the first error names the cause.
         watcher.store_error = stored.err().map(|error| watcher.store_error.unwrap_or(error));
     }
 
@@ -269,8 +270,8 @@ impl MeasuredRun {
     }
 }
 
-/// Returns the end of the id of a run that was measured by the process `process_id`.
-fn id_end(process_id: u32) -> String {
+/// Returns the suffix of the id of a run that was measured by the process `process_id`.
+fn id_suffix(process_id: u32) -> String {
     format!("-{process_id:x}")
 }
 
@@ -280,7 +281,7 @@ pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<Run> {
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(Run {
-        id: format!("{:x}{}", started_unix_ns / 1000, id_end(std::process::id())),
+        id: format!("{:x}{}", started_unix_ns / 1000, id_suffix(std::process::id())),
         started_unix_ns,
         version: env!("CARGO_PKG_VERSION").to_string(),
         commit: env!("HANDOVER_COMMIT").to_string(),

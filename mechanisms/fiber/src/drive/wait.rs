@@ -26,22 +26,22 @@ impl Waiter {
 /// Wakes all waiters of a gate, tasks last.
 #[inline]
 pub(crate) fn wake_all(waiters: Waiters<Waiter>) {
-    let mut tasks = WokenTasks::default();
+    let mut tasks = TasksToWake::default();
     tasks.wake_others(waiters);
     tasks.wake();
 }
 
-/// Tasks to wake.
+/// Tasks to wake after the other waiters of a gate.
 ///
 /// Their wakers are foreign code, which may panic, or drop futures that wait for the same gate. The other waiters must be
 /// awake and their nodes released by then.
 #[derive(Default)]
-pub(crate) struct WokenTasks {
+pub(crate) struct TasksToWake {
     #[cfg(feature = "async")]
     wakers: Vec<std::task::Waker>,
 }
 
-impl WokenTasks {
+impl TasksToWake {
     /// Wakes the fibers and threads among the waiters of a gate, and keeps the tasks.
     #[inline]
     pub(crate) fn wake_others(&mut self, waiters: Waiters<Waiter>) {

@@ -6,7 +6,7 @@ use super::task::TaskWait;
 use super::waiter::Waiter;
 #[cfg(feature = "async")]
 use crate::drive::wait::wake_all;
-use crate::drive::wait::{WokenTasks, suspend_caller, suspend_caller_until};
+use crate::drive::wait::{TasksToWake, suspend_caller, suspend_caller_until};
 use std::cell::UnsafeCell;
 #[cfg(feature = "async")]
 use std::task::Waker;
@@ -164,7 +164,7 @@ pub(crate) fn wait_for_gate_until(
 ) -> bool {
     let mut node = WaitNode::new();
     let node = &raw mut node;
-    let mut tasks = WokenTasks::default();
+    let mut tasks = TasksToWake::default();
     // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
     // waiter was handed out, returned here, or withdrawn below: no code that may panic runs before.
     let commit = |waiter| unsafe { gate.enqueue(node, waiter) }.err();

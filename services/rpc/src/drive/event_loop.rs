@@ -409,6 +409,7 @@ impl Drop for EventLoop {
         // Done before the pool is joined: a handler there may wait for one of these.
         self.fail_awaited_calls();
         self.release_memories();
+        // So that peers can read the results that they have not read yet.
         for peer in self.peers.keys().collect::<Vec<_>>() {
             self.peers.link_mut(peer).into_iter().for_each(|link| link.close());
         }

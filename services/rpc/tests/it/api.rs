@@ -749,7 +749,7 @@ fn handshakes_are_not_aborted_while_no_other_connection_waits() {
 }
 
 #[test]
-fn result_is_found_by_a_test_soon_after_it_has_arrived() {
+fn test_returns_a_result_soon_after_its_arrival() {
     let server = serve("tcp://127.0.0.1:0", Config::default(), |_| {});
     let mut client = Endpoint::new(Config::default().spin_max(Duration::ZERO)).unwrap();
     let peer = client.connect(&server.address).unwrap();
@@ -764,18 +764,18 @@ fn result_is_found_by_a_test_soon_after_it_has_arrived() {
 }
 
 #[test]
-fn result_is_read_by_a_peer_whose_further_requests_were_not() {
+fn client_reads_the_last_result_of_a_server_that_ended_with_unread_requests() {
     const BYTES: usize = 1 << 18;
-    let (asked, hears_asked) = mpsc::channel();
-    let (sent, hears_sent) = mpsc::channel::<()>();
-    let (tell_address, hears_address) = mpsc::channel();
+    let (tell_handler_start, handler_start) = mpsc::channel();
+    let (tell_request_sent, wait_for_request) = mpsc::channel::<()>();
+    let (tell_address, server_address) = mpsc::channel();
     let server = thread::spawn(move || {
         let mut server = Endpoint::new(Config::default()).unwrap();
         server
             .register("last", 0, move |context, ()| {
                 context.stop();
-                asked.send(()).unwrap();
-                hears_sent.recv().unwrap();
+                tell_handler_start.send(()).unwrap();
+                wait_for_request.recv().unwrap();
                 Ok(vec![7u8; BYTES])
             })
             .unwrap();
@@ -785,14 +785,14 @@ fn result_is_read_by_a_peer_whose_further_requests_were_not() {
         server.serve();
     });
     let mut client = Endpoint::new(Config::default()).unwrap();
-    let peer = client.connect(&hears_address.recv().unwrap()).unwrap();
+    let peer = client.connect(&server_address.recv().unwrap()).unwrap();
     let last = client.start::<_, Vec<u8>>(peer, Method::new("last"), &()).unwrap();
     client.progress(Duration::ZERO);
-    hears_asked.recv().unwrap();
+    handler_start.recv().unwrap();
     let bytes = vec![1u8; BYTES];
     let other = client.start::<_, ()>(peer, Method::new("other"), &bytes).unwrap();
     client.progress(Duration::ZERO);
-    sent.send(()).unwrap();
+    tell_request_sent.send(()).unwrap();
     // Its endpoint is dropped, and a part of the other request is unread there.
     server.join().unwrap();
     assert_eq!(client.wait(last), Ok(vec![7; BYTES]));
