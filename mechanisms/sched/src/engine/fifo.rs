@@ -24,20 +24,20 @@ pub struct Fifo<T> {
     ring: Vec<Packet<T>>,
     /// Number of slots minus one.
     mask: u64,
-    /// Position of the oldest packet's slot.
-    head: u64,
     /// Position of the next packet's slot.
     tail: u64,
+    /// The position that `tail` reaches when the ring is full: `packets_max` beyond the oldest packet's slot.
+    full_at: u64,
     flows: Vec<FifoFlow>,
     /// Numbers of removed flows, the smallest first.
     removed: BinaryHeap<Reverse<u32>>,
-    /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has the
-    /// policy [`DropPolicy::Head`].
+    /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has had the policy
+    /// [`DropPolicy::Head`]; no slot from `head()` to `tail` is then empty.
     next_in_flow: Vec<u32>,
     /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has the
     /// policy [`DropPolicy::Head`].
     ends_of_flows: Vec<FlowEnds>,
-    /// Totals, of which `enqueued` has the difference to `tail` and `dequeued` the difference to `head`, modulo 2^64: a
+    /// Totals, of which `enqueued` has the difference to `tail` and `dequeued` the difference to `head()`, modulo 2^64: a
     /// packet then changes a position and no total.
     totals: Totals,
     packets_max: u32,
@@ -90,8 +90,8 @@ impl<T: Copy + Debug> Fifo<T> {
         Ok(Self {
             ring: Vec::with_capacity(slots_count as usize),
             mask: slots_count - 1,
-            head: 0,
             tail: 0,
+            full_at: config.packets_max.into(),
             flows: Vec::with_capacity(config.flows_max as usize),
             removed: BinaryHeap::new(),
             next_in_flow: Vec::new(),
@@ -101,6 +101,11 @@ impl<T: Copy + Debug> Fifo<T> {
             flows_max: config.flows_max,
             template: config.template,
         })
+    }
+
+    /// Position of the oldest packet's slot.
+    fn head(&self) -> u64 {
+        self.full_at - u64::from(self.packets_max)
     }
 
     fn slot_index(&self, at: u64) -> usize {
@@ -133,34 +138,35 @@ impl<T: Copy + Debug> Fifo<T> {
     fn enlarge(&mut self) {
         let slots_count = (2 * u64::from(self.packets_max)).next_power_of_two();
         let mut ring = Vec::with_capacity(slots_count as usize);
-        ring.extend((self.head..self.tail).map(|at| self.ring[self.slot_index(at)]));
+        ring.extend((self.head()..self.tail).map(|at| self.ring[self.slot_index(at)]));
         self.ring = ring;
         self.mask = slots_count - 1;
-        self.set_positions(0, self.tail - self.head);
+        self.set_positions(0, self.tail - self.head());
         self.next_in_flow = vec![0; slots_count as usize];
     }
 
-    /// Sets `head` and `tail`, and keeps the totals.
+    /// Sets `head()` and `tail`, and keeps the totals.
     #[inline(always)]
     fn set_positions(&mut self, head: u64, tail: u64) {
+        let (head_before, tail_before) = (self.head(), self.tail);
         let Totals { enqueued, dequeued, .. } = &mut self.totals;
-        *enqueued = enqueued.wrapping_add(self.tail.wrapping_sub(tail));
-        *dequeued = dequeued.wrapping_add(self.head.wrapping_sub(head));
-        (self.head, self.tail) = (head, tail);
+        *enqueued = enqueued.wrapping_add(tail_before.wrapping_sub(tail));
+        *dequeued = dequeued.wrapping_add(head_before.wrapping_sub(head));
+        (self.full_at, self.tail) = (head + u64::from(self.packets_max), tail);
     }
 
     /// Moves the packets together, towards the head of the circular buffer, over the empty slots.
     #[cold]
     #[inline(never)]
     fn compact(&mut self) {
-        for at in self.head..self.tail {
+        for at in self.head()..self.tail {
             let flow = self.ring[self.slot_index(at)].flow;
             if let Some(ends) = self.ends_of_flows.get_mut(flow as usize) {
                 ends.first = u32::MAX;
             }
         }
-        let mut to = self.head;
-        for at in self.head..self.tail {
+        let mut to = self.head();
+        for at in self.head()..self.tail {
             let packet = self.ring[self.slot_index(at)];
             if packet.length_bytes > 0 {
                 let slot = self.slot_index(to);
@@ -169,7 +175,7 @@ impl<T: Copy + Debug> Fifo<T> {
                 to += 1;
             }
         }
-        self.set_positions(self.head, to);
+        self.set_positions(self.head(), to);
     }
 
     /// Appends a slot to the list of its flow's packets. Only flows that drop their oldest packet
@@ -223,15 +229,15 @@ impl<T: Copy + Debug> Fifo<T> {
             accepted = EnqueueOutcome::Replaced(self.drop_oldest(packet.flow));
         }
         // While fewer slots than `packets_max` are in use, one is certainly free.
-        if self.tail - self.head >= self.packets_max.into() {
+        if self.tail >= self.full_at {
             if self.len() >= self.packets_max as usize {
                 return self.refuse(packet, Refusal::Full);
             }
-            if self.tail - self.head > self.mask {
+            if self.tail - self.head() > self.mask {
                 self.compact();
             }
         }
-        if self.head == self.tail && self.tail >= RESTART_SLOTS {
+        if self.head() == self.tail && self.tail >= RESTART_SLOTS {
             self.set_positions(0, 0);
         }
         self.append(packet);
@@ -293,7 +299,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
         let count = std::mem::take(&mut it.count);
         let mut packets = Vec::with_capacity(count as usize);
         if count > 0 {
-            for at in self.head..self.tail {
+            for at in self.head()..self.tail {
                 let slot = self.slot_index(at);
                 let packet = &mut self.ring[slot];
                 if packet.flow == flow && packet.length_bytes > 0 {
@@ -319,7 +325,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
         if let Some(flow) = self.flows.get_mut(packet.flow as usize)
             && packet.length_bytes.wrapping_sub(1) < flow.length_max_bytes
             && flow.count < flow.refused_at
-            && self.tail - self.head < self.packets_max.into()
+            && self.tail < self.full_at
             && let Some(free) = self.ring.get_mut(slot)
         {
             flow.count += 1;
@@ -337,13 +343,17 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     #[inline(always)]
     fn dequeue(&mut self, _now_ns: u64) -> Option<Packet<T>> {
         loop {
-            if self.head == self.tail {
+            if self.head() == self.tail {
                 self.set_positions(0, 0);
                 return None;
             }
-            let slot = self.slot_index(self.head);
-            self.head += 1;
+            let slot = self.slot_index(self.head());
+            self.full_at += 1;
             let packet = self.ring[slot];
+            if self.next_in_flow.is_empty() {
+                self.flows[packet.flow as usize].count -= 1;
+                return Some(packet);
+            }
             if packet.length_bytes > 0 {
                 let flow = &mut self.flows[packet.flow as usize];
                 flow.count -= 1;
@@ -353,7 +363,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 }
                 return Some(packet);
             }
-            self.totals.dequeued = self.totals.dequeued.wrapping_sub(1); // `head` has passed an empty slot
+            self.totals.dequeued = self.totals.dequeued.wrapping_sub(1); // `head()` has passed an empty slot
         }
     }
 
@@ -368,7 +378,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
 
     fn totals(&self) -> Totals {
         let enqueued = self.totals.enqueued.wrapping_add(self.tail);
-        let dequeued = self.totals.dequeued.wrapping_add(self.head);
+        let dequeued = self.totals.dequeued.wrapping_add(self.head());
         Totals { enqueued, dequeued, ..self.totals }
     }
 }
