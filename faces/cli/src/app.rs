@@ -415,7 +415,10 @@ fn format_in_one_line(error: &clap::Error, words: &[OsString]) -> String {
     }
     let unknown = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     if unknown && !line.contains("; ") {
-        line.push_str("; --help lists the commands");
+        line.push_str(match error.kind() {
+            ErrorKind::UnknownArgument => "; --help after the command lists its arguments",
+            _ => "; --help lists the commands",
+        });
     }
     line
 }

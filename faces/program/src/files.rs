@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// If the file cannot be opened, or is a database.
 pub fn create_file(path: &Path) -> io::Result<File> {
-    refuse_database(path)?;
+    check_output_path(path)?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
@@ -36,11 +36,17 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_file(path)?.write_all(bytes)
 }
 
-/// Checks that a file is not an SQLite database, such as a store of results, which an output would destroy.
+/// Checks the path of an output file: that it is not `-`, which stands for standard output elsewhere, and not an SQLite
+/// database, such as a store of results, which the output would destroy.
 ///
 /// # Errors
-/// If it is one.
-pub fn refuse_database(path: &Path) -> io::Result<()> {
+/// If it is one of these.
+pub fn check_output_path(path: &Path) -> io::Result<()> {
+    if path == Path::new("-") {
+        return Err(io::Error::other(
+            "name a file; /dev/stdout is standard output, ./- a file of this name",
+        ));
+    }
     const FIRST_BYTES: [u8; 16] = *b"SQLite format 3\0";
     // A pipe is not opened: it may never have a writer.
     let mut bytes = [0; FIRST_BYTES.len()];
@@ -117,7 +123,7 @@ impl FileReplacement {
     pub fn create(path: &Path) -> io::Result<FileReplacement> {
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;
-        refuse_database(&target)?;
+        check_output_path(&target)?;
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(FileReplacement { file: create_file(&target)?, paths: None });
         // A link without a path is not replaced by a file either: it may lead to one that was deleted.

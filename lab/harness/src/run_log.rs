@@ -46,8 +46,8 @@ impl RunLog {
         let limit = format_time(self.time_max?);
         let count = lab.groups().len();
         Some(format!(
-            "{count} benchmarks, those of the run's resolution (null/*) included, take about {limit} to measure, besides \
-             starts of processes, set-ups, and waits for busy CPUs"
+            "{count} benchmarks, including null/* (which measure the run's resolution), take about {limit} to measure, \
+             plus the time to start processes, set up, and wait for busy CPUs"
         ))
     }
 

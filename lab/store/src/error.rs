@@ -1,5 +1,6 @@
 //! Errors of the store: each names the file and a remedy.
 
+use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -247,9 +248,11 @@ impl StoreError {
 
     /// Creates the error for a path that the system or SQLite cannot read.
     pub(crate) fn from_unreadable_path(path: &Path, error: impl fmt::Display) -> StoreError {
+        // SQLite's message does not say why the file cannot be opened.
+        let refused = rustix::fs::access(path, Access::READ_OK).err();
         StoreError::no_descriptors_error(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
-            reason: error.to_string(),
+            reason: refused.map_or_else(|| error.to_string(), |errno| errno.to_string()),
         })
     }
 

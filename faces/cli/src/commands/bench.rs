@@ -31,7 +31,7 @@ const LAST_OUTPUT_WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(
     after_help = "The package has a bench target whose `main` is `handover_harness::bench_main(&[ALL])`. The run \
-is stored: `list`, `show`, `compare`, `history` and `export` know it like any other. A link to this binary named \
+is stored: `runs`, `show`, `compare`, `history` and `export` treat it like any other. A link to this binary named \
 cargo-handover makes this `cargo handover`."
 )]
 pub struct BenchArgs {

@@ -36,8 +36,8 @@ const SIDES: [&str; 2] = ["old", "new"];
 needs five: `handover run --repeat 7 --name before` makes seven.
 
 A figure is called worse when its ratio is above the threshold and above what ours \
-against ours shows in the same processes; when Mann and Whitney's test calls it different at 5 %; and when \
-dealing the processes out anew makes any figure look so much worse in at most 0.8 % of the ways (Westfall \
+against ours shows in the same processes; when Mann and Whitney's test calls it different at 5 %; and when at \
+most 0.8 % of all ways to divide the processes between the two sides make any figure look as much worse (Westfall \
 and Young, step-down maxT)."
 )]
 pub struct CompareArgs {
@@ -98,19 +98,32 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if has_single_build_side(&args.ab)? {
         comparison.notes.push(SINGLE_BUILD_NOTE.to_string());
     }
-    if args.table.json {
-        serde_json::to_writer(&mut *out, &comparison).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        let drawn = compare::render_comparison(
-            &comparison,
-            console::output_width(),
-            console::output_style(args.table.all),
-        );
-        out.write_all(drawn.as_bytes())?;
+    let shown = show(&comparison, &args.table, out);
+    let kept =
+        kept.context("the comparison above is complete, but not all of its runs could be stored");
+    let judged = kept.and(ended).and_then(|()| judge(args, &comparison, &a_name, &b_name));
+    exit::join_results(judged, shown)
+}
+
+/// Prints the comparison, as JSON or as a table.
+fn show(comparison: &Comparison, table: &TableOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+    if table.json {
+        serde_json::to_writer(&mut *out, comparison).map_err(std::io::Error::from)?;
+        return Ok(writeln!(out)?);
     }
-    kept.context("the comparison above is complete, but not all of its runs could be stored")?;
-    ended?;
+    let style = console::output_style(table.all);
+    let drawn = compare::render_comparison(comparison, console::output_width(), style);
+    Ok(out.write_all(drawn.as_bytes())?)
+}
+
+/// Returns an error if a figure regressed or if nothing could be compared; with `--strict`, also if a figure has no
+/// verdict.
+fn judge(
+    args: &CompareArgs,
+    comparison: &Comparison,
+    a_name: &str,
+    b_name: &str,
+) -> anyhow::Result<()> {
     if comparison.rows.is_empty() {
         return Err(to_usage_error(format!(
             "{a_name} and {b_name} have no figure in common; compare runs of the same benchmarks"
@@ -471,8 +484,10 @@ fn run_build(
             .iter()
             .for_each(|line| console::print_error(format_args!("`{build_path} run`: {line}")));
     }
-    let document = document.with_context(|| {
-        format!("cannot parse the output of `{build_path} run --json` as a run")
+    let document = document.map_err(|error| {
+        to_usage_error(format!(
+            "--ab {build_path}: not a build of handover: the output of `run --json` is not a run: {error}"
+        ))
     })?;
     if document.schema != JSON_SCHEMA_VERSION {
         bail!(

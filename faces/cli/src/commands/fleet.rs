@@ -25,10 +25,10 @@ pub(super) const NAME_PREFIX: &str = "fleet-";
 under one name, fleet-...; `handover import` adds nodes from files, whose runs share any name. Of several runs of one \
 host the last counts.
 
-A node stands apart in a figure when it differs by more than the threshold from the median of the nodes, and when \
-chance moves any node so far in any figure in less than 5 of 100 fleets: robust z by the median absolute deviation of \
-the nodes, or by the interval of the node's own measurement where that is wider; Student's t; Holm's correction. Beside \
-it are those of the doctor's findings on the node that at most half of the nodes have."
+A node stands apart in a figure if it differs by more than the threshold from the median of the nodes, and if, in fewer \
+than 5 of 100 fleets of equal nodes, chance moves some node as far in some figure: robust z by the median absolute \
+deviation of the nodes, or by the interval of the node's own measurement where that is wider; Student's t; Holm's \
+correction. Below the node are the doctor's findings on it that at most half of the nodes have."
 )]
 pub struct FleetArgs {
     /// Fleet: name of its runs, or one of them (id, prefix of an id, or position from the end) [default: the last fleet]
@@ -100,8 +100,8 @@ fn last_fleet(store: &Store) -> anyhow::Result<String> {
     let found = runs.into_iter().rev().find_map(|run| run.tags.into_iter().find(is_fleet));
     found.ok_or_else(|| {
         to_usage_error(format!(
-            "{} has no fleet; measure one with `mpiexec -n NODES --map-by node handover run --fleet`, or name runs of \
-             several hosts",
+            "{} has no run of `handover run --fleet`; measure a fleet with `mpiexec -n NODES --map-by node handover run \
+             --fleet`, or give the name that runs of several hosts have: `handover fleet NAME`",
             store.path().display()
         ))
     })

@@ -64,7 +64,8 @@ const SECTIONS: [(&str, Entries); 3] = [
             ("TERM", "With the value dumb: no colours, and no live view."),
             (
                 "LC_ALL, LC_CTYPE, LANG",
-                "Without UTF-8 in the first that is set, the output is ASCII.",
+                "Without UTF-8 in the first that is set, the tables of run, show, compare, history, sweep, plot, fleet and \
+                 anatomy are ASCII.",
             ),
             (
                 "HANDOVER_CLOCK",

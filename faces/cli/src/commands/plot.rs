@@ -4,9 +4,8 @@ use crate::app::StoreOption;
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::{fleet, stored};
 use crate::exit::to_usage_error;
-use anyhow::Context;
 use clap::Args;
-use handover_program::console;
+use handover_program::{console, files};
 use handover_report::compare::Rules;
 use handover_report::svg::Chart;
 use std::io::Write;
@@ -16,13 +15,13 @@ use std::path::Path;
 /// Scalability Law. Of a fleet, draw a dot for each node.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ is contention, what is done one \
-after the other; κ is coherency, what each costs every other. With coherency there is a peak, beyond \
-which more do less (N. J. Gunther, Guerrilla Capacity Planning, 2007). It is fitted by least squares of \
+    after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ, contention, is the serial share of \
+the work; κ, coherency, is the cost that each worker adds to every other. If κ is above 0, the rate has a peak, and \
+more workers than that lower it (N. J. Gunther, Guerrilla Capacity Planning, 2007). It is fitted by least squares of \
 the relative error to four values or more of an argument that counts those who share the work \
 (threads_count, say), and refused where it is off by more than 20 %.\n\n\
 FILE is what `handover export` or `handover show --json` has written, or a .dat file of \
-sweep-abt-eventual-bench."
+sweep-abt-eventual-bench. For a fleet, the chart is NAME.nodes.svg and .png, and the table is that of `handover fleet`."
 )]
 pub struct PlotArgs {
     /// Run (id, prefix of an id, name, or position from the end: -1), or file
@@ -107,6 +106,7 @@ fn write_charts(name: &str, chart: &Chart, out: &mut dyn Write) -> anyhow::Resul
 
 /// Writes a chart file and prints its name.
 fn write_chart(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
-    std::fs::write(name, bytes).with_context(|| format!("cannot write the chart {name}"))?;
+    files::write_file(Path::new(name), bytes)
+        .map_err(|error| to_usage_error(format!("{name}: cannot write the chart: {error}")))?;
     Ok(writeln!(out, "{name}")?)
 }

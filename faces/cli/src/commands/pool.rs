@@ -16,7 +16,7 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     if runs.len() == 1 {
         return Some(pooled);
     }
-    pooled.run.id = format!("{} to {}, {} runs pooled", first.run.id, last.run.id, runs.len());
+    pooled.run.id = format!("{} to {} ({} runs, pooled)", first.run.id, last.run.id, runs.len());
     pooled.run.started_unix_ns = first.run.started_unix_ns;
     pooled.run.complete = runs.iter().all(|it| it.run.complete);
     let null = |of: fn(&Document) -> Option<f64>| median_if_any(runs.iter().filter_map(of));
@@ -152,7 +152,7 @@ mod tests {
         assert!((10.0..=20.0).contains(&low) && (27.0..=37.0).contains(&high), "{low} {high}");
         let passes: Vec<u32> = it.rounds.iter().map(|it| it.pass).collect();
         assert_eq!(passes, (0..24).collect::<Vec<_>>());
-        assert!(pooled.run.id.ends_with(", 3 runs pooled"), "{}", pooled.run.id);
+        assert!(pooled.run.id.ends_with(" (3 runs, pooled)"), "{}", pooled.run.id);
     }
 
     #[test]

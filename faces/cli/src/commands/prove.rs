@@ -22,8 +22,7 @@ use std::time::{Duration, Instant};
 #[command(
     after_help = "Planted are constants from 1 ns to 10 ms, a tail, two modes, a drift, a stall in an open loop, \
 a slowed peer, our lock beside itself with a known delay, one function at two alignments, and this program compared \
-with a copy of itself. Exit 1 if a figure is \
-neither within the stated bound of the planted one nor has it in its interval."
+with a copy of itself. Exit 1 if a figure is outside its bound and its interval does not contain the planted cost."
 )]
 pub struct ProveArgs {
     /// Length of the measurement: smoke (once, to check that it works, without verdicts), quick, full
@@ -88,16 +87,16 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             .map_err(exit::store_error)?;
     }
     let is_judged = args.profile != Profile::Smoke;
-    if args.json {
-        stored::write_json(document, out)?;
-    } else {
-        out.write_all(format_table(&document.run.proofs, is_judged).as_bytes())?;
-        writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
-    }
+    let shown = match args.json {
+        true => stored::write_json(document, out),
+        false => {
+            let table = format_table(&document.run.proofs, is_judged);
+            writeln!(out, "{table}\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())
+                .map_err(anyhow::Error::from)
+        }
+    };
     let missed = document.run.proofs.iter().filter(|it| !it.is_proven()).count();
-    measured.into_result(Ok(()))?;
-    copied?;
-    match missed {
+    let judged = measured.into_result(Ok(())).and(copied).and_then(|()| match missed {
         0 => Ok(()),
         _ if !is_judged => {
             console::print_error("a smoke run has no verdicts");
@@ -105,7 +104,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         1 => bail!("1 planted cost was measured with too large an error"),
         count => bail!("{count} planted costs were measured with too large an error"),
-    }
+    });
+    exit::join_results(judged, shown)
 }
 
 /// Compares the measured cost of the delay in our lock with the planted delay. Returns `None` if

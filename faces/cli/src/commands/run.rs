@@ -76,8 +76,8 @@ pub(super) fn check_name(options: &ResultOptions) -> anyhow::Result<()> {
         count => format!("{count} runs already have the name {name}"),
     };
     console::print_error(format_args!(
-        "{have}, and compare uses all of them: `handover delete {name}` first, if that is \
-         not meant"
+        "{have}, and `compare` will use all of them; to start anew, run `handover delete {name} --db {}` first",
+        store.path().display()
     ));
     Ok(())
 }
@@ -208,7 +208,9 @@ pub(crate) fn measure(
     let outcome = lab.run(&mut watcher, &interrupted);
     // Further lines are printed below the last lines of the live view.
     watcher.live = None;
-    if watcher.has_missed_records || watcher.store_error.is_some() {
+    // A run that another process has deleted since its start is not stored again.
+    let is_deleted = matches!(watcher.store_error, Some(StoreError::UnknownRun { .. }));
+    if !is_deleted && (watcher.has_missed_records || watcher.store_error.is_some()) {
         // The cause, such as a full disk, may have passed.
         let stored = begin_named_run(&mut watcher.store, &run, name)
             .and_then(|()| watcher.store.insert_or_replace_records(&run.id, &outcome.records));
@@ -251,8 +253,11 @@ impl MeasuredRun {
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(error) = self.store_error {
-            return Err(anyhow::Error::new(error)
-                .context("not all results above could be stored; earlier results are intact"));
+            let stored = match error {
+                StoreError::UnknownRun { .. } => "the run was deleted while it was measured",
+                _ => "not all results above could be stored; earlier results are intact",
+            };
+            return Err(anyhow::Error::new(error).context(stored));
         }
         if let Err(error) = shown
             && !exit::is_output_closed(&error)
@@ -278,8 +283,11 @@ fn id_suffix(process_id: u32) -> String {
 /// Creates the description of a run that starts now.
 pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<Run> {
     let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
-    let words: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    // The user has not written `--nth`, which `--repeat` passes to the processes that it starts.
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .filter(|word| !word.starts_with("--nth="))
+        .collect();
     Ok(Run {
         id: format!("{:x}{}", started_unix_ns / 1000, id_suffix(std::process::id())),
         started_unix_ns,
@@ -329,7 +337,7 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
         to_usage_error(format!("{option} {file}: cannot resolve the path: {error}"))
     };
     let existed = files::resolve_links(path).map_err(refused)?.exists();
-    files::refuse_database(path)
+    files::check_output_path(path)
         .map_err(|error| to_usage_error(format!("{option} {file}: {error}")))?;
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.

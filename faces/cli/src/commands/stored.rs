@@ -154,7 +154,8 @@ pub fn write_json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()
 }
 
 pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let rows = open_existing(&args.db)?.runs()?;
+    let store = open_existing(&args.db)?;
+    let rows = store.runs()?;
     if args.json {
         let all: Vec<_> = rows
             .iter()
@@ -170,7 +171,12 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     let table = console::cut_tables(&runs_table(&rows), console::cut_width());
-    Ok(out.write_all(table.as_bytes())?)
+    out.write_all(table.as_bytes())?;
+    if rows.iter().any(|row| row.damage.is_some()) {
+        let path = store.path().display();
+        writeln!(out, "`handover delete RUN --db {path}` removes a damaged run")?;
+    }
+    Ok(())
 }
 
 /// Formats a table with a row for each run, below the columns' names.
@@ -189,7 +195,7 @@ pub(super) fn run_cells(row: &RunRow) -> [String; 7] {
     let unfinished = if row.complete { "" } else { " (not complete)" };
     // A store of an earlier version may have names with terminal control sequences.
     let last = match &row.damage {
-        Some(damage) => format!("damaged: {damage}; `handover delete {}` removes it", row.id),
+        Some(damage) => format!("damaged: {damage}"),
         None => command_line(row),
     };
     let [id, profile, host, names, command] =

@@ -115,7 +115,8 @@ fn show(
     print_sweeps(document, prediction, out)?;
     if let Some(store) = &measured.store {
         let id = &document.run.id;
-        writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
+        let path = store.display();
+        writeln!(out, "run {id} is in {path}; `handover plot {id} --db {path}` draws it")?;
     }
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use super::align_columns;
 use crate::exit::{
-    Interrupted, InterruptedBeforeResults, check_interrupt, join_results, to_usage_error,
+    Interrupted, InterruptedBeforeResults, InterruptedUnstored, check_interrupt, join_results,
+    to_usage_error,
 };
 use anyhow::{Context, bail};
 use clap::Args;
@@ -13,7 +14,7 @@ use handover_harness::stats::{MedianEstimate, median, median_over_passes};
 use handover_program::{child, console};
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -92,6 +93,10 @@ pub fn time(args: &TimeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         true => print_json(&commands, &ratios, out),
         false => print_table(&commands, &ratios, out),
     };
+    let measured = measured.map_err(|error| match error.is::<Interrupted>() {
+        true => InterruptedUnstored.into(),
+        false => error,
+    });
     join_results(measured, shown)
 }
 
@@ -142,7 +147,7 @@ impl TimedCommand {
         }
         let before = children_usage();
         let began = Instant::now();
-        let status = child::run(&mut command, interrupted)?.status;
+        let status = child::run(&mut command, interrupted).map_err(start_error)?.status;
         let wall = began.elapsed();
         check_interrupt(interrupted)?;
         if !status.success() && !args.ignore_failure {
@@ -170,6 +175,16 @@ impl TimedCommand {
     fn ratio_to(&self, other: &TimedCommand) -> MedianEstimate {
         let ratios = self.wall_ns.iter().zip(&other.wall_ns).map(|(own, other)| own / other);
         median_over_passes(&ratios.collect::<Vec<f64>>())
+    }
+}
+
+/// Converts the error of starting a command to a usage error if its program does not exist or cannot be executed.
+fn start_error(error: anyhow::Error) -> anyhow::Error {
+    match error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            to_usage_error(format!("{error:#}"))
+        }
+        _ => error,
     }
 }
 

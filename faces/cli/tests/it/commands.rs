@@ -186,7 +186,8 @@ fn commands_are_timed_alternately_after_their_preparation() {
         .code(1)
         .tells(&["--prepare false: the command failed"]);
     home.run("time --versus \" -- true").code(2).tells(&["--versus", "unclosed quote"]);
-    home.run("time -- nosuchprogram").code(1).tells(&["cannot run nosuchprogram"]);
+    home.run("time -- nosuchprogram").code(2).tells(&["cannot run nosuchprogram"]);
+    home.run("time true").code(2).tells(&["'true'", "--help after the command"]);
     home.run("time").code(2).tells(&["<CMD>"]);
 }
 
@@ -202,7 +203,7 @@ fn interrupted_time_shows_the_completed_rounds() {
     // The first turns are those of the warm-up.
     wait_until("some rounds", || turns_count() > 10);
     running.signal(Signal::INT);
-    let said = running.finish().code(130).tells(&["interrupted"]);
+    let said = running.finish().code(130).tells(&["interrupted", "not stored"]);
     assert!(said.out.lines().filter(|line| line.ends_with("  true")).count() == 2, "{said}");
 }
 
@@ -578,11 +579,12 @@ fn damaged_runs_are_listed_and_do_not_hide_other_runs() {
         UPDATE records SET checksum = 0 WHERE run = 2";
     store.execute_batch(damage).expect("the damage");
     drop(store);
-    let remedy = |id: &String| format!("`handover delete {id}");
+    let remedy =
+        |run: &str| format!("`handover delete {run} --db {}` removes", home.db().display());
     let listed = home.ok("runs");
     let of_first = listed.lines().nth(1).expect("the first run");
-    assert!(of_first.contains("damaged: its checksum is wrong; "), "{listed}");
-    assert!(of_first.contains(&remedy(&ids[0])), "{listed}");
+    assert!(of_first.ends_with("damaged: its checksum is wrong"), "{listed}");
+    assert!(listed.contains(&remedy("RUN")), "{listed}");
     assert_eq!(home.runs()[0]["damage"], "its checksum is wrong");
     assert!(home.runs()[2]["damage"].is_null());
     assert!(shows(&home.ok("show"), "clock/now"));
@@ -592,6 +594,17 @@ fn damaged_runs_are_listed_and_do_not_hide_other_runs() {
     }
     home.ok(&format!("delete {} {}", ids[0], ids[1]));
     home.ok("history clock/now");
+}
+
+#[test]
+fn run_that_is_deleted_while_it_is_measured_stays_deleted() {
+    let home = Home::new();
+    let words = ["run", "lock", "--time", "200ms", "--name", "gone", "--no-report", "--no-peers"];
+    let running = home.start(home.handover(words));
+    wait_until("the run", || home.db().exists() && home.run("show gone").status.success());
+    home.ok("delete gone");
+    running.finish().code(1).tells(&["the run was deleted while it was measured"]);
+    assert!(home.runs().is_empty());
 }
 
 #[test]

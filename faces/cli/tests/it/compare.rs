@@ -58,6 +58,12 @@ fn regression_is_reported_with_exit_code_1() {
     let row = said.out.lines().find(|line| line.starts_with("lock/free")).expect("a row");
     assert!(row.contains("1.200") && row.ends_with("worse"), "{said}");
     assert!(said.out.contains("These runs cannot see differences under"), "{said}");
+    // Nobody reads the output: `true` ends before it is written.
+    let unread = crate::common::said(
+        home.shell("{ sleep 0.5; handover compare a b; echo $? >code; } | true"),
+    );
+    unread.code(0).tells(&["regressed"]);
+    assert_eq!(fs::read_to_string(home.cwd().join("code")).expect("the exit code"), "1\n");
     // In the other direction it became better, and nothing is above the threshold.
     let said = home.run("compare b a").code(0);
     assert!(said.out.contains("better") && !said.out.contains("worse."), "{said}");
@@ -170,8 +176,11 @@ fn ab_measures_two_builds_in_turn() {
     assert_eq!((named("try/old"), named("try/new")), (1, 1));
     let refused = home.run(&format!("compare --ab {binary} {binary} lokc")).code(2);
     assert!(refused.err.contains("lokc") && refused.err.contains("lock"), "{refused}");
-    let refused = home.run("compare --ab /bin/true /bin/true lock").code(1);
-    assert!(refused.err.contains("as a run"), "{refused}");
+    home.run("compare --ab /bin/true /bin/true lock").code(2).tells(&[
+        "--ab",
+        "not a build of handover",
+        "not a run",
+    ]);
     home.run("compare --ab /bin/false /bin/false lock")
         .code(2)
         .tells(&["/bin/false", "not a build of handover"]);
@@ -186,7 +195,7 @@ fn repeated_run_is_several_processes_with_one_name() {
         1,
         "all of them have one table: {said}"
     );
-    assert!(said.out.contains("3 runs pooled") && said.err.contains("process 3 of 3"), "{said}");
+    assert!(said.out.contains("(3 runs, pooled)") && said.err.contains("process 3 of 3"), "{said}");
     let runs = home.runs();
     assert!(runs.len() == 3 && runs.iter().all(|run| run["names"][0] == "here"), "{runs:?}");
     assert!(home.cwd().join("report.html").exists());
@@ -197,7 +206,11 @@ fn repeated_run_is_several_processes_with_one_name() {
     );
     // A name that other runs have already is reported, once.
     let said = home.run("run lock/free --profile smoke --name here --no-peers --no-report").code(0);
+    let remedy = format!("`handover delete here --db {}` first", home.db().display());
     assert!(said.err.contains("3 runs already have the name here"), "{said}");
+    assert!(said.err.contains(&remedy), "{said}");
+    // The stored command line is the user's.
+    assert!(home.runs().iter().all(|run| !run["command"].to_string().contains("--nth")));
     // Smoke runs do not count as processes of a side.
     imported(&home, "here", 5, 1.0);
     imported(&home, "there", 5, 1.0);
@@ -376,7 +389,9 @@ fn interrupted_bench_shows_and_stores_completed_measurements() {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
         let mut running = home.start(command);
-        running.wait_for("benchmarks, those of the run's resolution (null/*) included, take about");
+        running.wait_for(
+            "benchmarks, including null/* (which measure the run's resolution), take about",
+        );
         running.wait_for("mine/first measured\n");
         // To the whole group, as a terminal does: cargo ends before its program.
         running.signal_all(signal);

@@ -154,6 +154,7 @@ const FILES: &[Refusal] = &[
     ("run clock --report /proc/x", &["--report", "/proc/x", "--no-report"]),
     ("run clock --report folder", &["--report", "folder", "--no-report"]),
     ("run clock --report nowhere/x.html", &["--report", "nowhere/x.html", "--no-report"]),
+    ("run clock --report -", &["--report -", "name a file", "/dev/stdout"]),
     ("run clock --report pipe", &["--report", "pipe", "--no-report"]),
     ("run clock --db pipe", &["pipe", "not a regular file", "--db"]),
     ("run clock --db nowhere/x.db", &["nowhere/x.db", "no folder nowhere", "--db"]),

@@ -318,6 +318,8 @@ fn trace_errors_are_one_line_with_a_remedy() {
         ("trace show a.trace --depth 9999", &["9999", "0..=1024"]),
         ("trace show a.trace --top 0", &["--top"]),
         ("trace show a.trace --threads", &["--tree"]),
+        ("trace show a.trace --depth 3", &["--tree"]),
+        ("trace export a.trace --to csv --threads", &["--threads", "folded or flamegraph"]),
         ("trace show a.trace --only served.rund", &["served.rund", "did you mean served.round"]),
         ("trace show a.trace --only zzz", &["zzz", "trace list"]),
         ("trace export a.trace", &["--to"]),

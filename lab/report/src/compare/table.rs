@@ -209,9 +209,10 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let threshold = format::share(comparison.threshold);
     let guide = format!(
         "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
-         less; by p99 where operations were timed singly, in a row where it differs. Called where it differs by more than {threshold} and than what can be \
-         seen, where p (Mann-Whitney) is at most {P_UNCORRECTED_MAX}, and p of any (Westfall-Young: that chance makes \
-         any row look so much worse, or so much better) at most {P_CORRECTED_MAX}. delta is Cliff's."
+         less; by p99 where operations were timed singly, in a row where it differs. A row is called better or worse \
+         if it differs by more than {threshold} and by more than these runs can resolve, if p (Mann-Whitney) is at most \
+         {P_UNCORRECTED_MAX}, and if p of any (Westfall-Young: that chance makes any row look so much worse, or so much \
+         better) is at most {P_CORRECTED_MAX}. delta is Cliff's."
     );
     add(&guide, Tone::Faint);
     lines

@@ -134,7 +134,7 @@ impl Fleet {
             }
         };
         if own.peek().is_none() {
-            add("doctor: nothing that most nodes do not have", Tone::Faint);
+            add("doctor: no finding that is specific to this node", Tone::Faint);
         }
         for finding in own.take(FINDINGS_LISTED_MAX) {
             let tone = match finding.level {

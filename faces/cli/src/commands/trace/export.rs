@@ -28,6 +28,12 @@ pub struct TraceExport {
 }
 
 pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.threads && !matches!(args.to, ExportFormat::Folded | ExportFormat::Flamegraph) {
+        return Err(to_usage_error(format!(
+            "--threads has no effect with --to {}: use it with folded or flamegraph",
+            args.to
+        )));
+    }
     let (traces, names) = args.selection.open()?;
     let path = match &args.output {
         Some(path) => path.clone(),

@@ -100,6 +100,8 @@ pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
         KeepPolicy::Stream => Policy::Stream,
         KeepPolicy::Last => Policy::Last,
     };
+    files::check_output_path(&args.output)
+        .map_err(|error| to_usage_error(format!("-o {}: {error}", args.output.display())))?;
     let options = RecordOptions::new(&args.output).policy(policy);
     let ring_bytes = if policy == Policy::Last { 1 << 20 } else { options.ring_bytes };
     let options = options

@@ -19,7 +19,7 @@ pub struct TraceShow {
     #[arg(long)]
     pub tree: bool,
     /// Maximum depth of the tree
-    #[arg(long, value_name = "LEVELS", default_value_t = 16)]
+    #[arg(long, value_name = "LEVELS", default_value_t = 16, requires = "tree")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=TREE_LEVELS_MAX as i64))]
     pub depth: u32,
     /// Show a tree for each thread instead of each process
