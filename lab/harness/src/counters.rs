@@ -12,7 +12,7 @@ pub(crate) struct HardwareCounters {
 }
 
 impl HardwareCounters {
-    /// Starts counting on the calling thread. Returns `None` if `is_wanted` is `false` or the
+    /// Opens the counters of the calling thread. Returns `None` if `is_wanted` is `false` or the
     /// counters cannot be used.
     pub(crate) fn open(is_wanted: bool) -> Option<HardwareCounters> {
         if !is_wanted || !are_available() {
@@ -21,7 +21,7 @@ impl HardwareCounters {
         HardwareCounters::try_open().ok()
     }
 
-    /// Starts counting on the calling thread. Fails if the kernel does not allow it.
+    /// Opens the counters of the calling thread. Fails if the kernel does not allow it.
     fn try_open() -> std::io::Result<HardwareCounters> {
         let mut group = perf_event::Group::new()?;
         let counters = [
@@ -29,8 +29,12 @@ impl HardwareCounters {
             group.add(&Builder::new(Hardware::CPU_CYCLES))?,
             group.add(&Builder::new(Hardware::CACHE_MISSES))?,
         ];
-        group.enable()?;
         Ok(HardwareCounters { group, counters })
+    }
+
+    /// Starts counting.
+    pub(crate) fn start(&mut self) -> std::io::Result<()> {
+        self.group.enable()
     }
 
     /// Stops counting; returns the instructions, cycles and cache misses. Returns `None` if the CPU
@@ -61,6 +65,7 @@ fn availability() -> Result<(), Option<Errno>> {
     *AVAILABILITY.get_or_init(|| {
         // The crate replaces one error by its own, E2BIG of an older kernel.
         let counters = HardwareCounters::try_open()
+            .and_then(|mut counters| counters.start().map(|()| counters))
             .map_err(|error| Errno::from_io_error(&error).or(Some(Errno::TOOBIG)))?;
         std::hint::black_box((0..10_000u64).fold(0, |sum: u64, it| sum ^ it));
         counters.read().map(drop).ok_or(None)

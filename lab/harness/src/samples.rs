@@ -4,6 +4,7 @@ use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::{Control, without_counting};
 use crate::spent::ResourceUsage;
+use crate::trace;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_base::sync::shared::Ordering;
@@ -76,6 +77,9 @@ pub(crate) struct ParticipantResult {
     /// of them; 0 stands for 1.
     #[serde(default)]
     pub concurrent_operations: u64,
+    /// Number of operations, if the workload has set it.
+    #[serde(default)]
+    pub operations_count: Option<u64>,
     /// Wall-clock time from the participant's start to its end.
     pub wall_ns: u64,
     /// Resources used by the process in the round, including worker threads and exited children.
@@ -228,6 +232,7 @@ pub struct Samples {
     counters: BTreeMap<String, f64>,
     bytes_per_op: u64,
     concurrent_operations: u64,
+    operations_count: Option<u64>,
     began_ticks: u64,
     deadline_ticks: u64,
     /// Number of iterations left in a smoke run; `u32::MAX` in other runs.
@@ -236,6 +241,8 @@ pub struct Samples {
     iterations_count: u32,
     /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],
+    /// Total time at the start that the thread had waited for a CPU. `None` if the kernel does not report it.
+    delayed_began_ns: Option<u64>,
     /// Time of the next calibration loop, in ticks.
     next_pace_check_ticks: u64,
     /// `true` if the core was slowed during the last calibration loop.
@@ -262,11 +269,13 @@ impl Samples {
             counters: BTreeMap::new(),
             bytes_per_op: 0,
             concurrent_operations: 1,
+            operations_count: None,
             began_ticks: 0,
             deadline_ticks: 0,
             iterations_left: 0,
             iterations_count: 0,
             usage_began: Default::default(),
+            delayed_began_ns: None,
             next_pace_check_ticks: u64::MAX,
             slowed: false,
             fastest_ticks: 0,
@@ -311,6 +320,7 @@ impl Samples {
 
     /// Restarts the round, its time and its resource usage, after operations that are not measured.
     pub fn restart_round(&mut self) {
+        self.delayed_began_ns = trace::run_delay_ns();
         self.usage_began =
             [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
         self.began_ticks = clock::ticks();
@@ -323,6 +333,9 @@ impl Samples {
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread_usage() - thread_began;
         let used = usage::process_usage() + usage::children_usage() - process_began;
+        let delayed_ns = self
+            .delayed_began_ns
+            .and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
         if self.timing.watch_pace {
             let before = self.slowed;
             self.check_pace(0);
@@ -333,9 +346,10 @@ impl Samples {
             counters: self.counters,
             bytes_per_op: self.bytes_per_op,
             concurrent_operations: self.concurrent_operations,
+            operations_count: self.operations_count,
             wall_ns,
             used: used.into(),
-            own: own.into(),
+            own: ResourceUsage { delayed_ns, ..own.into() },
             slowed: self.slowed && !self.measured,
             pace_ticks: self.fastest_ticks,
             hardware: None,
@@ -571,6 +585,12 @@ impl Samples {
     /// times one of them, and the rate covers all.
     pub fn set_concurrent_operations(&mut self, count: u64) {
         self.concurrent_operations = count.max(1);
+    }
+
+    /// Sets the number of operations by which resource usage and counters are divided. By default it is that of the part
+    /// with the most operations.
+    pub fn set_operations_count(&mut self, count: u64) {
+        self.operations_count = Some(count);
     }
 
     /// Pauses before a hand-over, for the time that the plan requests.

@@ -323,6 +323,14 @@ impl Summary {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
 
+    /// Returns the number of operations that were timed alone, from which the quantiles are.
+    pub fn timed_alone_count(&self) -> u64 {
+        match self.timing_kind() {
+            TimingKind::Single => self.samples,
+            TimingKind::Batch => self.single_ops,
+        }
+    }
+
     /// Maximum resolution of the clock, relative to the median of a round's operations timed alone, at which that median
     /// is the round's figure. Above it, the figure is their mean without the greatest 1 %.
     pub const STEP_SHARE_MAX: f64 = 0.05;

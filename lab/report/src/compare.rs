@@ -441,6 +441,11 @@ struct FigureValues {
     uses_several_cpus: bool,
     /// `true` if one of the runs was a smoke run.
     is_smoke: bool,
+    /// How the first process timed the operations.
+    timing: TimingKind,
+    /// `true` if another process timed them in the other way. Only operations that are timed alone contain the reading of
+    /// the clock.
+    has_mixed_timing: bool,
     /// Values of all processes by [`Statistic`], side A's first; NaN for a process without the
     /// figure.
     values: [Vec<f64>; 3],
@@ -495,9 +500,12 @@ impl Table {
                     kind: record.kind,
                     uses_several_cpus: record.participants.has_several_cpus(),
                     is_smoke: false,
+                    timing: record.summary.timing_kind(),
+                    has_mixed_timing: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });
                 cell.is_smoke |= is_smoke(record);
+                cell.has_mixed_timing |= cell.timing != record.summary.timing_kind();
                 for by in Statistic::ALL {
                     cell.values[by as usize][place] = by.value(record);
                 }
@@ -562,6 +570,9 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
     let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());
     let why = if cell.is_smoke {
         "run with smoke values, not measured".to_string()
+    } else if cell.has_mixed_timing {
+        "its operations were timed one by one in some processes and in batches in others"
+            .to_string()
     } else if few {
         format!(
             "{} against {}, and at least {PROCESSES_MIN} a side are needed",

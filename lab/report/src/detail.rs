@@ -152,7 +152,7 @@ fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
             rate: record.bytes_per_s.unwrap_or(record.rate_per_s),
             cpus: record.cpus_user + record.cpus_system,
             used: format::resources(record),
-            samples: summary.samples,
+            samples: summary.timed_alone_count(),
             floor: record.floor.as_ref().map(|it| beside(it, format::floor_name(record, it))),
             peer: record.best_peer().map(|it| beside(it, &it.contender)),
             quantiles: match summary.quantiles() {

@@ -1,7 +1,7 @@
 //! Figures as text, in the same words on the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Document, Ratio, Record, RoleUsage, Run, Unit, WarningCode};
+use handover_record::{Document, FigureMode, Ratio, Record, RoleUsage, Run, Unit, WarningCode};
 use std::cmp::Ordering;
 
 /// Value from which a figure is written with an exponent, in any unit.
@@ -19,6 +19,16 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
         Unit::Ns => units::format_ns(value),
         Unit::Bytes => units::format_bytes_rate(value).trim_end_matches("/s").to_string(),
         Unit::Count => units::format_count(value),
+    }
+}
+
+/// Formats a record's figure; one with two modes as both, with their shares: `72 % 7.89 ns + 28 % 30.0 ns`.
+pub(crate) fn figure_or_modes(record: &Record) -> String {
+    let mode =
+        |it: &FigureMode| format!("{:.0} % {}", it.share * 100.0, figure(record.unit, it.median));
+    match record.modes.as_slice() {
+        [] | [_] => figure(record.unit, record.summary.median),
+        modes => modes.iter().map(mode).collect::<Vec<_>>().join(" + "),
     }
 }
 

@@ -275,7 +275,7 @@ fn contenders(document: &Document) -> Vec<Json> {
             "p99": shown(|it| it.p99),
             "p999": shown(|it| it.p999),
             "max": shown(|it| it.max),
-            "samples": units::format_count(record.summary.samples as f64),
+            "samples": units::format_count(record.summary.timed_alone_count() as f64),
         })
     };
     let figure = |figure: &model::FigureRows<'_>| {

@@ -1,6 +1,6 @@
 //! Selection and order of the figures, and of the contenders that are listed.
 
-use crate::format;
+use crate::{FigureKey, format};
 use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
 use std::cmp::Ordering;
 
@@ -191,14 +191,10 @@ pub(crate) fn find_or_push<T>(
     &mut list[place]
 }
 
-/// Returns the record of another run with the same id, contender, arguments and unit.
+/// Returns the record of the same figure in another run.
 pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
-    other.records.iter().find(|it| {
-        it.id == record.id
-            && it.contender == record.contender
-            && it.args == record.args
-            && it.unit == record.unit
-    })
+    let key = FigureKey::from_record(record);
+    other.records.iter().find(|it| it.id == record.id && FigureKey::from_record(it) == key)
 }
 
 /// Returns the line that describes the machine: its name, CPU model, CPUs and hypervisor.

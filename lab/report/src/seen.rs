@@ -13,7 +13,7 @@ const RUNS_MIN: usize = 3;
 /// warning gives the range of the medians. The interval is the precision within one run; the next
 /// run may lie outside.
 ///
-/// Figures count if they have the same id, contender, arguments and placement. Runs on other
+/// Figures count if they have the same id, contender, arguments, placement and kind of timing. Runs on other
 /// machines and smoke runs are ignored.
 pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
     let is_comparable = |it: &&Document| {
@@ -21,15 +21,16 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
             && it.host.cpu_model == document.host.cpu_model
             && it.run.id != document.run.id
     };
-    let mut known: BTreeMap<FigureKey, Vec<f64>> = BTreeMap::new();
+    let key = |it: &Record| (FigureKey::from_record(it), it.summary.timing_kind().to_string());
+    let mut known: BTreeMap<(FigureKey, String), Vec<f64>> = BTreeMap::new();
     for record in earlier.iter().filter(is_comparable).flat_map(|it| &it.records) {
         if !is_smoke(record) {
-            known.entry(FigureKey::from_record(record)).or_default().push(record.summary.median);
+            known.entry(key(record)).or_default().push(record.summary.median);
         }
     }
     for record in document.records.iter_mut().filter(|it| !is_smoke(it)) {
         let Some((low, high)) = record.summary.interval_bounds() else { continue };
-        let Some(medians) = known.get(&FigureKey::from_record(record)) else { continue };
+        let Some(medians) = known.get(&key(record)) else { continue };
         let is_outside = medians.iter().any(|median| *median < low || *median > high);
         if medians.len() + 1 < RUNS_MIN || !is_outside {
             continue;

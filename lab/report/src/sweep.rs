@@ -7,7 +7,7 @@ use crate::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::usl::Usl;
 use handover_base::units;
-use handover_record::{ContenderKind, Document, Record, Unit};
+use handover_record::{ContenderKind, Document, Record, Unit, WarningCode};
 use std::collections::BTreeSet;
 
 /// Ratio of the largest to the smallest value above which an axis is logarithmic.
@@ -245,15 +245,21 @@ impl Sweep<'_> {
     pub fn render_text(&self, width: usize, style: Style) -> String {
         let is_size = MESSAGE_SIZES.contains(&self.argument);
         let bandwidth = if is_size { "bandwidth" } else { "" };
-        let heads = ["contender", self.argument, "median", "", "p99", "rate", bandwidth, "CPUs"];
+        let records = || self.curves.iter().flat_map(|it| &it.points).map(|it| it.1);
+        let warning = if records().any(|it| !it.warnings.is_empty()) { "warning" } else { "" };
+        let heads =
+            ["contender", self.argument, "median", "", "p99", "rate", bandwidth, "CPUs", warning];
         let mut rows = vec![heads.map(str::to_string)];
         for curve in &self.curves {
             for (value, record) in &curve.points {
                 rows.push([
                     curve.contender.to_string(),
                     value.to_string(),
-                    format::figure(self.unit, record.summary.median),
-                    format::interval(record),
+                    format::figure_or_modes(record),
+                    match record.modes.len() {
+                        0 | 1 => format::interval(record),
+                        _ => String::new(),
+                    },
                     format::p99(record),
                     units::format_rate(record.rate_per_s),
                     match is_size {
@@ -263,10 +269,11 @@ impl Sweep<'_> {
                         false => String::new(),
                     },
                     cpus(record),
+                    format::letters(record),
                 ]);
             }
         }
-        let mut widths = [0; 8];
+        let mut widths = [0; 9];
         for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
@@ -288,7 +295,13 @@ impl Sweep<'_> {
         lines.push(Line::default());
         if SHARERS.contains(&self.argument) {
             for curve in &self.curves {
+                let warned = curve.points.iter().filter(|it| !it.1.warnings.is_empty()).count();
                 let text = match curve.law {
+                    Ok(law) if warned > 0 => format!(
+                        "{}; {warned} of the {} figures have warnings",
+                        law_in_words(law, &curve.rates()),
+                        curve.points.len()
+                    ),
                     Ok(law) => law_in_words(law, &curve.rates()),
                     Err(NoLaw::PoorFit(error)) => format!("no law: {}", poor_fit_in_words(error)),
                     Err(_) => {
@@ -304,6 +317,16 @@ impl Sweep<'_> {
                 self.argument
             );
             lines.extend(wrap(&law, Tone::Faint, 2, width));
+        }
+        let mut codes: Vec<WarningCode> = Vec::new();
+        for warning in records().flat_map(|it| &it.warnings) {
+            if !codes.contains(&warning.code) {
+                codes.push(warning.code);
+            }
+        }
+        for code in codes {
+            let legend = format!("{}  {}", code.table_letters(), format::warning_text(code));
+            lines.extend(wrap(&legend, Tone::Faint, 4, width));
         }
         crate::table::render(lines, width, style)
     }
@@ -424,10 +447,12 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
             )
         }
         (None, Some(limit)) => {
-            format!(
-                "the rate rises with N, but stays below {limit}",
-                limit = units::format_rate(limit)
-            )
+            let limit = units::format_rate(limit);
+            match law.sigma {
+                ..0.995 => format!("the rate rises with N, but stays below {limit}"),
+                ..=1.005 => "the rate is the same for every N".to_string(),
+                _ => format!("the rate falls with N, but stays above {limit}"),
+            }
         }
         (None, None) => "the rate rises in proportion to N".to_string(),
     };
@@ -480,5 +505,18 @@ mod tests {
         let off = [(1.0, 1000.0), (2.0, 100.0), (4.0, 3000.0), (8.0, 50.0), (16.0, 9000.0)];
         let refused = fit("threads_count", &off);
         assert!(matches!(refused, Err(NoLaw::PoorFit(error)) if error > ERROR_MAX), "{refused:?}");
+    }
+
+    #[test]
+    fn law_without_a_peak_is_described_by_its_contention() {
+        let words = |sigma: f64| law_in_words(Usl { gamma: 1e6, sigma, kappa: 0.0 }, &[(1.0, 1e6)]);
+        for (sigma, said) in [
+            (0.0, "the rate rises in proportion to N"),
+            (0.5, "the rate rises with N, but stays below 2.00 M/s"),
+            (1.0, "the rate is the same for every N"),
+            (2.0, "the rate falls with N, but stays above 500 k/s"),
+        ] {
+            assert!(words(sigma).ends_with(said), "{}", words(sigma));
+        }
     }
 }

@@ -473,11 +473,8 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             out.record_ticks(if spun { WAKE_POLLING_PART } else { WAKE_PART }, latency);
         }
         let waits_count = turn.saturating_sub(self.warm_up_count).max(1);
-        // A counter is divided by the number of all figures: two of each wait, and two of the round.
-        out.add_to_counter(
-            "spun_share",
-            f64::from(spun_count) * (2 * waits_count + 2) as f64 / waits_count as f64,
-        );
+        out.set_operations_count(waits_count);
+        out.add_to_counter("spun_share", f64::from(spun_count));
         state.sent_count.store(turn, Ordering::Relaxed);
         // Release: pairs with the Acquire in receive().
         state.is_over.store(1, Ordering::Release);
@@ -489,10 +486,10 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             cpu_ns = state.receiver_cpu_ns.load(Ordering::Relaxed);
         }
         // The receiver waits once more, for the end, which has come by then: that costs next to nothing.
-        let cpu = clock::ticks_from_ns(cpu_ns / waits_count);
-        out.record_ticks(CPU_PART, cpu);
-        let mean_latency = latency_sum as f64 / waits_count as f64;
-        out.record_ticks(LATENCY_CPU_PART, (mean_latency * cpu as f64).sqrt().round() as u64);
+        let cpu = clock::ticks_from_ns(cpu_ns);
+        out.record_batch(CPU_PART, cpu, waits_count);
+        let both = (latency_sum as f64 * cpu as f64).sqrt().round() as u64;
+        out.record_batch(LATENCY_CPU_PART, both, waits_count);
     }
 
     /// Waits for notifications, and publishes the time at which each wait returned. At the end,

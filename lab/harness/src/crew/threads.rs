@@ -7,7 +7,6 @@ use crate::off_cpu::SwitchRecorder;
 use crate::raw::{AllocationCounts, Control, Region, is_counting};
 use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
-use crate::trace;
 use crate::workload::{Participant, Role, Workload};
 use handover_base::{affinity, unwind};
 use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Args};
@@ -123,26 +122,26 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// Measurements in progress of one participant: samples, hardware counters, allocations,
-/// scheduling.
+/// Measurements in progress of one participant: samples, hardware counters, allocations, context switches.
 struct MeasuredParticipant {
     samples: Samples,
     hardware: Option<counters::HardwareCounters>,
     /// Allocations of the thread when the samples were started; `None` if they are not counted.
     allocated: Option<AllocationCounts>,
-    scheduling: Scheduling,
+    /// Recorder of the thread's context switches; `None` unless the round is recorded.
+    switches: Option<SwitchRecorder>,
 }
 
 impl MeasuredParticipant {
-    /// Starts all measurements except that of the samples.
+    /// Prepares all measurements, and starts to record context switches.
     fn prepare(
         round_params: &RoundParams,
         measured: bool,
         samples: Samples,
     ) -> MeasuredParticipant {
         let hardware = counters::HardwareCounters::open(round_params.count_hardware && measured);
-        let scheduling = Scheduling::begin(round_params);
-        MeasuredParticipant { samples, hardware, allocated: None, scheduling }
+        let switches = record_switches(round_params);
+        MeasuredParticipant { samples, hardware, allocated: None, switches }
     }
 
     /// Starts measuring a benchmark's only participant, which does not wait for others.
@@ -153,8 +152,10 @@ impl MeasuredParticipant {
         timed
     }
 
-    /// Starts the samples, and the count of allocations if the program's allocator counts them.
+    /// Starts the counters and the samples, and the count of allocations if the program's allocator counts them.
     fn start(&mut self) {
+        // Counters that cannot be started count nothing, and are then not reported.
+        let _ = self.hardware.as_mut().map(counters::HardwareCounters::start);
         self.samples.start();
         self.allocated = is_counting().then(AllocationCounts::of_this_thread);
     }
@@ -165,38 +166,17 @@ impl MeasuredParticipant {
             self.samples.add_to_counter(ALLOCATED_BYTES_COUNTER, allocated.bytes as f64);
         }
         let mut result = self.samples.finish();
-        self.scheduling.end(&mut result);
+        result.off_cpu = self.switches.and_then(SwitchRecorder::read);
         result.hardware = self.hardware.and_then(counters::HardwareCounters::read);
         result
     }
 }
 
-/// Measurements of a participant's scheduling.
-struct Scheduling {
-    /// Total time that the thread had waited for a CPU before the measurement. `None` if the kernel
-    /// does not report it.
-    delayed_ns: Option<u64>,
-    /// Recorder of the thread's context switches; `None` unless the round is recorded.
-    switches: Option<SwitchRecorder>,
-}
-
-impl Scheduling {
-    /// Starts the measurement; if the round is recorded, also creates the thread's ring of events.
-    fn begin(round_params: &RoundParams) -> Scheduling {
-        let delayed_ns = trace::run_delay_ns();
-        if round_params.trace.is_none() {
-            return Scheduling { delayed_ns, switches: None };
-        }
-        handover_probe::prepare();
-        Scheduling { delayed_ns, switches: SwitchRecorder::open() }
-    }
-
-    /// Stores in `result` the total time and the spans in which the thread waited for a CPU.
-    fn end(self, result: &mut ParticipantResult) {
-        result.own.delayed_ns =
-            self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
-        result.off_cpu = self.switches.and_then(SwitchRecorder::read);
-    }
+/// Starts to record the thread's context switches if the round is recorded; also creates the thread's ring of events.
+fn record_switches(round_params: &RoundParams) -> Option<SwitchRecorder> {
+    round_params.trace.as_ref()?;
+    handover_probe::prepare();
+    SwitchRecorder::open()
 }
 
 /// Runs the setup on the first participant's CPU. Returns the workload, and the unused allocation

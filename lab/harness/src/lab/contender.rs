@@ -303,7 +303,9 @@ impl Measurements {
                 round.used = it.used;
             }
             round.wall_ns = round.wall_ns.max(it.wall_ns as f64);
-            round.ops += it.parts.iter().map(|part| part.ops_total + part.ops_beside).sum::<u64>();
+            // Usually an operation of a benchmark with several parts has one of each.
+            let parts = it.parts.iter().map(|part| part.ops_total + part.ops_beside);
+            round.ops += it.operations_count.unwrap_or_else(|| parts.max().unwrap_or(0));
             round.bytes_per_op = round.bytes_per_op.max(it.bytes_per_op);
             round.concurrent_operations = round.concurrent_operations.max(it.concurrent_operations);
             for (name, count) in &it.counters {
@@ -376,13 +378,14 @@ impl PartMeasurements {
         pace_ticks: u64,
     ) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
-        let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
+        let (mut by_participant, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in results {
             let Some(samples) = participant.parts.get(index).filter(|samples| !samples.is_empty())
             else {
                 continue;
             };
-            values.extend(samples.figures());
+            let values: Vec<(f64, bool)> = samples.figures().collect();
+            by_participant.push((values, samples.batch as f64));
             if let Some(ticks) = &samples.alone {
                 alone
                     .get_or_insert_default()
@@ -395,9 +398,11 @@ impl PartMeasurements {
             rate += operations_per_s(participant, samples, own_sum);
             self.batches.push(samples.batch as f64);
         }
-        if values.is_empty() {
+        if by_participant.is_empty() {
             return;
         }
+        let values: Vec<(f64, bool)> =
+            by_participant.iter().flat_map(|(values, _)| values).copied().collect();
         let batch = stats::median(&self.batches);
         self.alone += alone.as_ref().map_or(0, Vec::len) as u64;
         // A round without any drawn operation adds none: its batches are no operations.
@@ -410,20 +415,27 @@ impl PartMeasurements {
         }
         self.samples += values.len() as u64;
         let slowed = values.iter().filter(|it| it.1).count();
-        let figure_of = |values: &[f64]| match has_values {
-            true => stats::median(values),
-            false => round_figure(values, batch),
+        let figure_of = |is_kept: fn(&(f64, bool)) -> bool| {
+            let kept = |values: &Vec<(f64, bool)>| -> Vec<f64> {
+                values.iter().filter(|it| is_kept(it)).map(|it| it.0).collect()
+            };
+            match (has_values, batch > 1.0) {
+                (true, _) => stats::median(&kept(&values)),
+                (false, true) => {
+                    let kept = by_participant.iter().map(|(values, batch)| (kept(values), *batch));
+                    figure_of_batches(&kept.collect::<Vec<_>>())
+                }
+                (false, false) => figure_of_operations(kept(&values)),
+            }
         };
-        let all: Vec<f64> = values.iter().map(|it| it.0).collect();
-        let at_pace: Vec<f64> = values.iter().filter(|it| !it.1).map(|it| it.0).collect();
         let is_marked = round.is_disturbed && !has_values;
-        let median = round_to_six_digits(figure_of(&all));
+        let median = round_to_six_digits(figure_of(|_| true));
         let undisturbed = match (is_marked, slowed) {
             (true, _) => None,
             (false, 0) => Some(median),
-            _ => (at_pace.len() >= UNDISTURBED_MIN).then(|| figure_of(&at_pace)),
+            _ => (values.len() - slowed >= UNDISTURBED_MIN).then(|| figure_of(|it| !it.1)),
         };
-        let mut sorted = all;
+        let mut sorted: Vec<f64> = values.iter().map(|it| it.0).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         self.rounds.push(Round {
             is_disturbed: is_marked,
@@ -525,25 +537,36 @@ fn round_to_thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// Returns the figure of a round from its samples. It is their median or, for batches, the median
-/// of ten means. See [`Round::median`].
-fn round_figure(samples: &[f64], batch: f64) -> f64 {
-    let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
-    if batch > 1.0 {
-        let stretches = ROUND_SECTIONS_COUNT.min(samples.len());
-        let cut = |place: usize| place * samples.len() / stretches;
-        let means: Vec<f64> =
-            (0..stretches).map(|place| mean(&samples[cut(place)..cut(place + 1)])).collect();
-        return stats::median(&means);
-    }
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let median = stats::quantile_sorted(&sorted, 0.5);
+/// Returns the figure of a round of batches. It is the median of ten means, each of a tenth of the round: of the samples
+/// of all participants in it. `participants` has the samples of each, and the number of operations in a sample. See
+/// [`Round::median`].
+fn figure_of_batches(participants: &[(Vec<f64>, f64)]) -> f64 {
+    let samples_max = participants.iter().map(|(samples, _)| samples.len()).max().unwrap_or(0);
+    let stretches = ROUND_SECTIONS_COUNT.min(samples_max);
+    let mean = |place: usize| {
+        let (mut sum, mut ops) = (0.0, 0.0);
+        for (samples, batch) in participants {
+            let cut = |place: usize| place * samples.len() / stretches;
+            let stretch = &samples[cut(place)..cut(place + 1)];
+            sum += batch * stretch.iter().sum::<f64>();
+            ops += batch * stretch.len() as f64;
+        }
+        sum / ops
+    };
+    stats::median(&(0..stretches).map(mean).collect::<Vec<f64>>())
+}
+
+/// Returns the figure of a round of operations that were timed alone. It is their median, or with a coarse clock their
+/// mean without the longest.
+fn figure_of_operations(mut samples: Vec<f64>) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    let median = stats::quantile_sorted(&samples, 0.5);
     if clock::calibration().resolution_ns <= Summary::STEP_SHARE_MAX * median {
         return median;
     }
-    let kept = ((1.0 - TAIL_SHARE) * sorted.len() as f64).ceil() as usize;
-    mean(&sorted[..kept.clamp(1, sorted.len())])
+    let kept = ((1.0 - TAIL_SHARE) * samples.len() as f64).ceil() as usize;
+    let kept = &samples[..kept.clamp(1, samples.len())];
+    kept.iter().sum::<f64>() / kept.len() as f64
 }
 
 #[cfg(test)]
@@ -575,10 +598,10 @@ mod tests {
         let mut samples = vec![step; 600];
         samples.extend(vec![2.0 * step; 390]);
         samples.extend(vec![1000.0 * step; 10]);
-        let figure = round_figure(&samples, 1.0);
+        let figure = figure_of_operations(samples);
         assert!((figure / step - 1.394).abs() < 0.01, "{figure} of {step}");
         let long = vec![100.0 * step; 10];
-        assert_eq!(super::round_figure(&long, 1.0), 100.0 * step);
+        assert_eq!(figure_of_operations(long), 100.0 * step);
     }
 
     #[test]
@@ -588,11 +611,23 @@ mod tests {
         let batch = |place: usize| 1.0 + 63.0 * if place % 5 < 3 { 5.0 } else { 4.0 } / 230.0;
         let samples: Vec<f64> = (0..1000).map(batch).collect();
         let mean = samples.iter().sum::<f64>() / 1000.0;
-        assert!((round_figure(&samples, 230.0) / mean - 1.0).abs() < 0.001);
+        let figure = |samples: &[f64]| figure_of_batches(&[(samples.to_vec(), 230.0)]);
+        assert!((figure(&samples) / mean - 1.0).abs() < 0.001);
         let mut burst = samples;
         burst[300..500].iter_mut().for_each(|it| *it *= 3.0);
-        assert!((round_figure(&burst, 230.0) / mean - 1.0).abs() < 0.001);
-        assert_eq!(round_figure(&[2.0], 230.0), 2.0);
+        assert!((figure(&burst) / mean - 1.0).abs() < 0.001);
+        assert_eq!(figure(&[2.0]), 2.0);
+    }
+
+    #[test]
+    fn figure_of_batches_of_several_participants_is_that_of_all_their_operations() {
+        // One participant completes nine batches in the time of one of the other, which is starved.
+        let (fast, starved) = (vec![10.0; 900], vec![90.0; 100]);
+        let figure = figure_of_batches(&[(fast.clone(), 100.0), (starved, 100.0)]);
+        assert!((figure - 18.0).abs() < 1e-9, "{figure}");
+        // The starved participant's samples may be fewer than the stretches, and of another length.
+        let figure = figure_of_batches(&[(fast, 100.0), (vec![90.0; 3], 1000.0)]);
+        assert!(figure == 10.0, "{figure}");
     }
 
     /// Returns a round with one participant whose samples are all `ticks`.

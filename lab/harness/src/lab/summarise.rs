@@ -111,7 +111,12 @@ fn record(
     let concurrent_operations =
         (measured_count * contender.measured.concurrent_operations.max(1)) as f64;
     if is_time && context.plan.profile != super::Profile::Smoke {
-        warnings.extend(noise::rate_warning(rate, figure.median, concurrent_operations));
+        warnings.extend(noise::rate_warning(
+            rate,
+            figure.median,
+            concurrent_operations,
+            part.timing(),
+        ));
     }
     warnings.extend(
         contender

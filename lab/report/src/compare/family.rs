@@ -186,6 +186,8 @@ const PERMUTATIONS_OF_SHIFT: usize = 1000;
 const SHIFT_MAX: f64 = 8.0;
 /// Relative precision to which the smallest shift is searched.
 const SHIFT_PRECISION: f64 = 0.02;
+/// Absolute precision to which the smallest shift is searched. Any shift of a figure that never varies is significant.
+const SHIFT_STEP_MIN: f64 = 1e-6;
 
 /// Returns, for each test, the smallest significant shift of B above A. It is `None` if no shift is
 /// significant. A shift is significant if it would have a corrected p-value of at most `most` as
@@ -227,7 +229,7 @@ pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Opti
                 return None;
             }
         }
-        while high - low > SHIFT_PRECISION * high {
+        while high - low > (SHIFT_PRECISION * high).max(SHIFT_STEP_MIN) {
             let middle = (low + high) / 2.0;
             if is_found(test, middle) { high = middle } else { low = middle }
         }

@@ -114,6 +114,35 @@ fn counts() -> impl Iterator<Item = usize> {
     [PROCESSES_MIN].into_iter().chain(more)
 }
 
+/// Returns `count` runs with one figure, which has the same value in each and is timed in batches of `batch`.
+fn runs_of_one_value(name: &str, count: usize, value: f64, batch: u64) -> Vec<Document> {
+    let run_of = |place: usize| {
+        let mut it = record("sched/fair-index", "handover", ContenderKind::Ours, value);
+        it.summary.batch = batch;
+        let id = format!("{name}{place}");
+        Document::new(handover_record::Run { id, ..run() }, vec![it])
+    };
+    (0..count).map(run_of).collect()
+}
+
+#[test]
+fn figures_that_never_vary_are_compared() {
+    let sides = (runs_of_one_value("a", 5, 100.0, 1000), runs_of_one_value("b", 5, 100.0, 1000));
+    let comparison = compared(&sides, 0.02);
+    assert_eq!(verdict(&comparison, "sched/fair-index", "handover"), Verdict::Same);
+    let sides = (runs_of_one_value("a", 5, 100.0, 1000), runs_of_one_value("b", 5, 110.0, 1000));
+    let comparison = compared(&sides, 0.02);
+    assert_eq!(verdict(&comparison, "sched/fair-index", "handover"), Verdict::Worse);
+}
+
+#[test]
+fn operations_timed_alone_are_not_compared_with_batches() {
+    let sides = (runs_of_one_value("a", 5, 180.0, 90), runs_of_one_value("b", 5, 200.0, 1));
+    let comparison = compared(&sides, 0.02);
+    assert_eq!(comparison.rows[0].verdict, Verdict::CannotSay);
+    assert!(comparison.rows[0].why.contains("in batches in others"), "{}", comparison.rows[0].why);
+}
+
 #[test]
 fn runs_of_one_build_do_not_regress_in_99_of_100_trials() {
     // Consecutive seeds, not selected by their results.

@@ -2,7 +2,10 @@
 
 use crate::support::{assert_golden, ladder as a_run, record, run};
 use handover_record::{ContenderKind, Document, FigureMode, Unit, Warning, WarningCode};
-use handover_report::{Style, ladder_chart, render_html, render_row, render_table};
+use handover_report::{
+    NamedRun, Style, ladder_chart, render_html, render_html_with_other_runs, render_row,
+    render_table,
+};
 use proptest::prelude::*;
 
 /// Parses the page as a tree. It is XML except for constructs that only HTML allows.
@@ -193,6 +196,28 @@ fn row_refers_to_its_contenders_and_all_their_samples() {
         let bars: Vec<_> = bars.iter().filter_map(|it| it.as_u64()).filter(|&it| it > 0).collect();
         assert_eq!((&bars[..], &contender["peak"]), (&[1000, 429][..], &0.7.into()), "{id}");
     }
+}
+
+#[test]
+fn row_lists_the_number_of_operations_timed_alone_beside_their_quantiles() {
+    let mut it = record("lock/free", "handover", ContenderKind::Ours, 20.0);
+    (it.summary.samples, it.summary.single_ops) = (3480, 868);
+    let page = render_html(&Document::new(run(), vec![it]));
+    assert!(page.contains(">868<") && !page.contains("3.48 k"));
+}
+
+#[test]
+fn figures_of_different_placement_are_not_compared() {
+    let placed = |placement: &str, median: f64| {
+        let mut it = record("ring/round-trip", "handover", ContenderKind::Ours, median);
+        it.participants.placement = placement.into();
+        NamedRun { name: format!("run-{placement}"), document: Document::new(run(), vec![it]) }
+    };
+    let ratio = "5.18×";
+    let page = render_html_with_other_runs(&placed("near", 818.0), &[placed("near", 4237.0)]);
+    assert!(page.contains(ratio));
+    let page = render_html_with_other_runs(&placed("near", 818.0), &[placed("same", 4237.0)]);
+    assert!(!page.contains(ratio) && !page.contains("4.24 µs"));
 }
 
 #[test]

@@ -29,6 +29,27 @@ fn without_color(text: &str) -> String {
 }
 
 #[test]
+fn table_of_a_sweep_shows_modes_and_warnings() {
+    let point = |threads_count: u32| {
+        let mut it = record("lock/contended", "handover", ContenderKind::Ours, 100.0);
+        it.args.insert("threads_count".into(), threads_count.into());
+        it
+    };
+    let mut records: Vec<Record> = [1, 2, 4, 8].map(point).into();
+    records[1].modes =
+        [(0.7, 30.0), (0.3, 200.0)].map(|(share, median)| FigureMode { share, median }).into();
+    records[1].warnings =
+        vec![Warning { code: WarningCode::Bimodal, text: "two modes of the rounds".into() }];
+    let document = Document::new(run(), records);
+    let drawn = handover_report::find_sweeps(&document)[0].render_text(140, PLAIN);
+    let rows: Vec<&str> = drawn.lines().filter(|it| it.starts_with("handover ")).collect();
+    assert!(rows[1].contains("70 % 30.0 ns + 30 % 200 ns"), "{drawn}");
+    assert!(rows[1].ends_with(WarningCode::Bimodal.table_letters()), "{drawn}");
+    assert!(rows[0].ends_with("0.99"), "{drawn}");
+    assert!(drawn.contains("1 of the 4 figures have warnings"), "{drawn}");
+}
+
+#[test]
 fn ladder_table_equals_the_golden_files() {
     for width in [40, 80, 140, 200] {
         assert_golden(&format!("ladder-{width}.txt"), &render_table(&ladder(), width, PLAIN));

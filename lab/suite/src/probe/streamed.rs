@@ -23,9 +23,6 @@ const CALL_PART: usize = 0;
 const WHOLE_PART: usize = 1;
 /// Index of the part with the CPU time of all threads.
 const CPU_PART: usize = 2;
-/// Number of parts of the benchmark. Counters are multiplied by it, because they are divided by the operations of
-/// all parts but reported per call.
-const PARTS_COUNT: f64 = 3.0;
 
 /// Number of calls timed together.
 const BATCH: u64 = 1000;
@@ -101,8 +98,8 @@ impl Workload for StreamRecording {
             "{lost} of {} events were lost",
             recorded + lost
         );
-        out.add_to_counter("lost_events", PARTS_COUNT * lost as f64);
-        out.add_to_counter("written_bytes", PARTS_COUNT * bytes as f64);
+        out.add_to_counter("lost_events", lost as f64);
+        out.add_to_counter("written_bytes", bytes as f64);
     }
 }
 
