@@ -34,12 +34,35 @@ pub(crate) trait Channel<T = u64>: 'static {
     fn flush(_: &mut Self::Sender) {}
 }
 
-/// A queue that can push and pop several items in one operation.
+/// A queue to which several items are pushed together, and from which they are popped together: in one operation if the
+/// queue has such operations, otherwise one by one.
 pub(crate) trait BatchChannel: Channel {
     /// Pushes the first of `items` that fit, and removes them from the range; returns their number.
-    fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
+    #[inline(always)]
+    fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
+        let first = items.start;
+        while items.start < items.end && Self::push(sender, items.start) {
+            items.start += 1;
+        }
+        Self::flush(sender);
+        (items.start - first) as usize
+    }
     /// Pops at most `items_max` items, and calls `each` with each of them; returns their number.
-    fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
+    #[inline(always)]
+    fn pop_some(
+        receiver: &mut Self::Receiver,
+        items_max: usize,
+        mut each: impl FnMut(u64),
+    ) -> usize {
+        let mut count = 0;
+        while count < items_max
+            && let Some(item) = Self::pop(receiver)
+        {
+            each(item);
+            count += 1;
+        }
+        count
+    }
 }
 
 /// Number of polls after which a waiting participant sleeps. They take about a millisecond, so that

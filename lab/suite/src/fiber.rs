@@ -12,12 +12,15 @@ mod peers;
 
 pub use eventuals::{EventualsError, EventualsLoad, EventualsMeasurement, run_eventuals};
 
-use crate::common::ensure;
+use crate::common::{TakeCell, ensure};
 use contenders::{
-    CorosenseiCoroutine, CoroutinePair, HandoverFibers, KernelSleep, OsThreads, WordThreads,
+    ChannelThreads, CorosenseiCoroutine, CoroutinePair, HandoverFibers, KernelSleep, OsThreads,
+    WordThreads,
 };
 use handover_base::usage;
-use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_harness::{
+    Bench, Fault, Handover, Participant, Role, Samples, Setup, Workload, benches,
+};
 use handover_record::{Spec, args};
 use std::time::Instant;
 
@@ -27,8 +30,8 @@ pub(crate) trait FiberContender: Sized + 'static {
     /// Maximum number of operations in a batch.
     const BATCH_MAX: u64 = u64::MAX;
 
-    /// Starts the contender with `workers_count` workers; a single worker runs on the measured participant's CPU.
-    fn begin(workers_count: u32) -> Result<Self, Fault>;
+    /// Starts the contender with one worker, on the measured participant's CPU.
+    fn begin() -> Result<Self, Fault>;
 
     /// Yields to another fiber of the same worker, `count` times; returns the duration in clock ticks.
     fn time_yields(&mut self, _count: u64) -> Result<u64, Fault> {
@@ -86,7 +89,7 @@ fn unsupported<T>() -> Result<T, Fault> {
 
 /// Declares a workload for each operation of a [`FiberContender`].
 macro_rules! operations {
-    ($($name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
+    ($($name:ident: $method:ident, $batch:literal, $id:literal, $what:literal,
         $floor:expr, ladder: $ladder:literal;)*) => {$(
         struct $name<F>(F);
 
@@ -100,7 +103,7 @@ macro_rules! operations {
             const SPEC: Spec = Spec { floor: $floor, ladder: $ladder, ..Spec::new($id, $what).batched() };
 
             fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-                let mut fibers = F::begin($workers)?;
+                let mut fibers = F::begin()?;
                 fibers.$method(2)?; // allocates everything that is reused
                 Ok($name(fibers))
             }
@@ -122,21 +125,68 @@ macro_rules! operations {
 }
 
 operations! {
-    Yields: 1, time_yields, 4096, "fiber/yield",
+    Yields: time_yields, 4096, "fiber/yield",
         "switch between two fibers of one worker by yielding", None, ladder: false;
-    YieldsAlone: 1, time_yields_alone, 1024, "fiber/yield-alone",
+    YieldsAlone: time_yields_alone, 1024, "fiber/yield-alone",
         "yield of a fiber when no other fiber is ready", Some("floor/empty"), ladder: false;
-    Spawns: 1, time_spawns, 512, "fiber/spawn-join",
+    Spawns: time_spawns, 512, "fiber/spawn-join",
         "spawn, run and join of a fiber", None, ladder: true;
-    Detaches: 1, time_detached_spawns, 512, "fiber/spawn-detached",
+    Detaches: time_detached_spawns, 512, "fiber/spawn-detached",
         "spawn and run of a detached fiber", None, ladder: false;
-    Hands: 1, time_wakes, 1024, "fiber/eventual",
+    Hands: time_wakes, 1024, "fiber/eventual",
         "eventual set by one fiber and waited for by another fiber of the same worker", None, ladder: true;
-    HandsAcross: 2, time_wakes, 1024, "fiber/eventual-across",
-        "eventual set by one fiber and waited for by a fiber of another worker", None, ladder: false;
-    Locks: 1, time_mutex_passes, 1024, "fiber/mutex",
+    Locks: time_mutex_passes, 1024, "fiber/mutex",
         "mutex passed between two fibers that contend for it", None, ladder: false;
-    Sleeps: 1, time_sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
+    Sleeps: time_sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
+}
+
+/// Two fibers, threads or words of memory that wake each other, on one CPU each.
+pub(crate) trait AcrossContender: Sized + Send + 'static {
+    /// Starts the contender; the first of the CPUs is that of the measured participant.
+    fn begin_across(cpus: [u32; 2]) -> Result<Self, Fault>;
+
+    /// Makes the two wake each other alternately, `count` times in all. Returns the duration in clock ticks.
+    fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault>;
+}
+
+/// Number of wake-ups in a batch of [`HandsAcross`].
+const WAKES_ACROSS_COUNT: u64 = 1024;
+
+/// Workload: two that wake each other across CPUs.
+struct HandsAcross<F>(TakeCell<F>);
+
+impl<F: AcrossContender> Handover for HandsAcross<F> {
+    type Args = ();
+    const SPEC: Spec = Spec::new(
+        "fiber/eventual-across",
+        "eventual set by one fiber and waited for by a fiber of another worker",
+    )
+    .hands_over()
+    .batched();
+
+    /// The contender itself starts what runs on the second participant's CPU.
+    const ROLES: &'static [Role] = &[Role::measured("setter"), Role::serving("waiter")];
+
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        let &[first, second] = setup.cpus() else {
+            return Err(Fault::new("this benchmark has two participants"));
+        };
+        let mut fibers = F::begin_across([first, second])?;
+        fibers.time_wakes_across(2)?; // allocates everything that is reused
+        Ok(HandsAcross(TakeCell::new(fibers)))
+    }
+
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
+            return Ok(());
+        }
+        let mut fibers = self.0.take()?;
+        while out.is_running() {
+            let ticks = fibers.time_wakes_across(WAKES_ACROSS_COUNT)?;
+            out.record_batch(0, ticks, WAKES_ACROSS_COUNT);
+        }
+        Ok(())
+    }
 }
 
 args! {
@@ -167,7 +217,7 @@ impl<F: FiberContender> Workload for Loops<F> {
     .batched();
 
     fn setup(args: &LoopingFibersArgs, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
+        Ok(Loops { fibers: F::begin()?, fibers_count: args.fibers_count })
     }
 
     fn self_test(&mut self) -> Result<(), Fault> {
@@ -222,9 +272,9 @@ pub const BENCHES: &[Bench] = benches! {
     one floor "corosensei": Hands<CoroutinePair<CorosenseiCoroutine>>;
     one peer "tokio": Hands<peers::TokioTasks>, if feature = "peers";
     one peer "may": Hands<may::MayCoroutines>, if feature = "peers-may";
-    one ours "handover" SpinThenSleep: HandsAcross<HandoverFibers>;
-    one floor "cache-line" SpinThenSleep: HandsAcross<WordThreads>;
-    one peer "threads" SpinThenSleep: HandsAcross<OsThreads>;
+    many ours "handover" SpinThenSleep: HandsAcross<HandoverFibers>;
+    many floor "cache-line" SpinThenSleep: HandsAcross<WordThreads>;
+    many peer "threads" SpinThenSleep: HandsAcross<ChannelThreads>;
     one ours "handover": Locks<HandoverFibers>;
     one floor "corosensei": Locks<CoroutinePair<CorosenseiCoroutine>>;
     one peer "tokio": Locks<peers::TokioTasks>, if feature = "peers";

@@ -39,8 +39,8 @@ pub(super) struct MachineFacts {
     pub(super) timer_slack_ns: Option<u64>,
     /// Number of CPUs that are online.
     pub(super) cpus_online: usize,
-    /// Number of CPUs that this process may use.
-    pub(super) cpus_allowed: usize,
+    /// CPUs that this process may use.
+    pub(super) cpus_allowed: Vec<u32>,
     /// CPU quota of this process's cgroup, in CPUs; `None` without a quota.
     pub(super) cgroup_cpus: Option<f64>,
     /// Memory limit of this process's cgroup; `None` without a limit.
@@ -98,7 +98,7 @@ impl MachineFacts {
                 .unwrap_or_default(),
             timer_slack_ns: files.read_number("/proc/self/timerslack_ns"),
             cpus_online: topology.as_ref().map_or(0, |it| it.cpus.len()),
-            cpus_allowed: topology::allowed_cpus().len(),
+            cpus_allowed: topology::allowed_cpus(),
             cgroup_cpus: topology::quota_cpus(),
             cgroup_memory_bytes: files.cgroup_memory_bytes(),
             memory_bytes: files.memory_bytes(),

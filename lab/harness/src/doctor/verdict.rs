@@ -2,6 +2,7 @@
 
 use super::facts::{MachineFacts, ResourceLimit};
 use super::measured::CpuMeasurements;
+use handover_base::topology;
 use handover_record::{Finding, FindingLevel};
 use rustix::io::Errno;
 
@@ -151,8 +152,18 @@ fn isolation(facts: &MachineFacts) -> Finding {
             let word = format!("kernel command line: isolcpus=managed_irq,domain,2-{last}");
             about.note("no CPU is isolated", word)
         }
-        Some(cpus) => about.fine(format!("CPUs {cpus}")),
+        Some(cpus) if is_confined_to(facts, cpus) => about.fine(format!("CPUs {cpus}")),
+        Some(cpus) => about.note(
+            format!("CPUs {cpus} are isolated, but others may be measured"),
+            format!("taskset -c {cpus} handover …"),
+        ),
     }
+}
+
+/// Returns `true` if this process may use only CPUs of the list.
+fn is_confined_to(facts: &MachineFacts, cpus: &str) -> bool {
+    topology::parse_cpu_list(cpus)
+        .is_ok_and(|cpus| facts.cpus_allowed.iter().all(|cpu| cpus.contains(cpu)))
 }
 
 fn tickless(facts: &MachineFacts) -> Finding {
@@ -168,7 +179,13 @@ fn tickless(facts: &MachineFacts) -> Finding {
             let word = format!("kernel command line: nohz_full=2-{last} rcu_nocbs=2-{last}");
             about.note("every CPU has a timer tick", word)
         }
-        Some(cpus) => about.fine(format!("CPUs {cpus} run without a tick")),
+        Some(cpus) if is_confined_to(facts, cpus) => {
+            about.fine(format!("CPUs {cpus} run without a tick"))
+        }
+        Some(cpus) => about.note(
+            format!("CPUs {cpus} run without a tick, but others may be measured"),
+            format!("taskset -c {cpus} handover …"),
+        ),
     }
 }
 
@@ -235,23 +252,25 @@ fn cgroup_cpus(facts: &MachineFacts) -> Finding {
     let why = "a process that has used up its quota is stopped until the next period, for tens of milliseconds";
     let about = FindingBuilder { code: "cgroup-cpus", why };
     match facts.cgroup_cpus {
-        Some(cpus) if cpus < facts.cpus_allowed as f64 => about.disturbs(
+        Some(cpus) if cpus < facts.cpus_allowed.len() as f64 => about.disturbs(
             format!(
                 "a quota of {cpus} CPUs for {allowed} allowed CPUs",
-                allowed = facts.cpus_allowed
+                allowed = facts.cpus_allowed.len()
             ),
             "docker run --cpuset-cpus=..., or systemctl set-property UNIT CPUQuota=",
         ),
         Some(cpus) => {
-            let allowed = facts.cpus_allowed;
+            let allowed = facts.cpus_allowed.len();
             about.fine(format!("a quota of {cpus} CPUs; {allowed} CPUs are allowed"))
         }
-        None if facts.cpus_allowed == 1 => about.note(
+        None if facts.cpus_allowed.len() == 1 => about.note(
             "1 CPU: the participants of a hand-over share it",
             "taskset -c 0-1 handover run, on a machine with two",
         ),
-        None => about
-            .fine(format!("no quota; {allowed} CPUs are allowed", allowed = facts.cpus_allowed)),
+        None => about.fine(format!(
+            "no quota; {allowed} CPUs are allowed",
+            allowed = facts.cpus_allowed.len()
+        )),
     }
 }
 
@@ -470,7 +489,7 @@ mod tests {
             clock_sources: vec!["tsc".into(), "hpet".into()],
             timer_slack_ns: Some(1),
             cpus_online: 8,
-            cpus_allowed: 8,
+            cpus_allowed: (2..8).collect(),
             memory_bytes: 16 << 30,
             fds: ResourceLimit { soft: 1 << 20, hard: 1 << 20 },
             threads: ResourceLimit { soft: u64::MAX, hard: u64::MAX },
@@ -497,6 +516,15 @@ mod tests {
             .iter()
             .find(|it| it.code == code)
             .unwrap_or_else(|| panic!("{code} : no such finding"))
+    }
+
+    #[test]
+    fn isolated_cpus_on_which_nothing_is_measured_are_no_help() {
+        let facts = MachineFacts { cpus_allowed: (0..8).collect(), ..quiet() };
+        for finding in [isolation(&facts), tickless(&facts)] {
+            assert_eq!(finding.level, FindingLevel::Note, "{finding:?}");
+            assert_eq!(finding.fix.as_deref(), Some("taskset -c 2-7 handover …"));
+        }
     }
 
     #[test]
@@ -613,7 +641,7 @@ mod tests {
     fn container_limits_are_reported_with_the_way_to_lift_them() {
         let facts = MachineFacts {
             cgroup_cpus: Some(1.5),
-            cpus_allowed: 4,
+            cpus_allowed: (0..4).collect(),
             cgroup_memory_bytes: Some(1 << 30),
             pids_max: Some(100),
             ..quiet()

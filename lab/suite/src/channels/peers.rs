@@ -80,6 +80,8 @@ impl BatchChannel for Rtrb {
 /// `ArrayQueue` of the crate `crossbeam_queue`.
 pub(crate) enum ArrayQueue {}
 
+impl BatchChannel for ArrayQueue {}
+
 impl<T: Send + 'static> Channel<T> for ArrayQueue {
     type Sender = Arc<crossbeam_queue::ArrayQueue<T>>;
     type Receiver = Arc<crossbeam_queue::ArrayQueue<T>>;

@@ -10,7 +10,6 @@ use handover_event::{Config, Context, HandleFn, Handler, HandlerTable, Machine, 
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
 use std::collections::{HashMap, VecDeque};
-use std::hint::black_box;
 use std::sync::Arc;
 
 /// Capacity of a queue, in messages.
@@ -201,10 +200,6 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 }
 
-/// Function that handles a number from a queue and returns the next number to send. It is called
-/// through a pointer, so that it is not inlined.
-type NumberHandler = fn(&mut CountingPolicy, u64) -> Option<u64>;
-
 /// Counts a received number; returns the next number to send, or `None` after the last one.
 fn handle_number(policy: &mut CountingPolicy, number: u64) -> Option<u64> {
     match policy.received(number) {
@@ -337,11 +332,10 @@ impl QueueItem for Arc<Payload32> {
     }
 }
 
-/// Compared implementation: a queue with both ends on one thread; the handler is called through a pointer.
+/// Compared implementation: a queue with both ends on one thread.
 pub(super) struct QueueLoop<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
-    handle: NumberHandler,
     policy: CountingPolicy,
 }
 
@@ -352,19 +346,18 @@ impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
         Ok(QueueLoop {
             ends: Q::pair(SLOTS),
             runtime: Q::runtime()?,
-            handle: black_box(handle_number),
             policy: CountingPolicy::default(),
         })
     }
 
     #[inline]
     fn send_and_handle(&mut self, count: u64) {
-        let Self { ends: (sender, receiver), runtime, handle, policy } = self;
+        let Self { ends: (sender, receiver), runtime, policy } = self;
         policy.left = count;
         Q::run(runtime, async {
             Q::send(sender, T::from_number(policy.last + 1)).await;
             while let Some(sent) = Q::receive(receiver).await {
-                match handle(policy, sent.into_number()) {
+                match handle_number(policy, sent.into_number()) {
                     Some(next) => Q::send(sender, T::from_number(next)).await,
                     None => break,
                 };

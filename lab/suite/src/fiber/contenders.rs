@@ -1,11 +1,11 @@
 //! Contenders: this project's runtime, bare coroutines, and threads.
 
-use super::FiberContender;
+use super::{AcrossContender, FiberContender};
 use crate::common::{ensure, time_ticks};
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
-use handover_base::{affinity, topology};
+use handover_base::affinity;
 use handover_fiber::{
     Builder, Config, Eventual, Handle, Mutex, Runtime, sleep, spawn, spawn_detached, yield_now,
 };
@@ -28,6 +28,14 @@ pub(super) struct HandoverFibers {
 }
 
 impl HandoverFibers {
+    /// Starts a runtime with a worker on each of the CPUs.
+    fn with_workers(cpus: Vec<u32>) -> Result<Self, Fault> {
+        let workers_count = cpus.len() as u32;
+        let config = Config::workers(workers_count).cpus(cpus);
+        let runtime = Runtime::new(config).map_err(Fault::from_error)?;
+        Ok(HandoverFibers { handle: runtime.handle(), runtime, workers_count })
+    }
+
     /// Runs a function in a fiber of worker 0; returns its result.
     fn within<T: Send + 'static>(
         &self,
@@ -50,20 +58,8 @@ fn yield_repeatedly(count: u64) {
 }
 
 impl FiberContender for HandoverFibers {
-    fn begin(workers_count: u32) -> Result<Self, Fault> {
-        let cpus = match workers_count {
-            1 => vec![affinity::current_cpu()],
-            _ => {
-                let allowed = topology::allowed_cpus();
-                if allowed.len() < 2 {
-                    return Err(Fault::new("this benchmark needs two CPUs"));
-                }
-                allowed[..2].to_vec()
-            }
-        };
-        let config = Config::workers(workers_count).cpus(cpus);
-        let runtime = Runtime::new(config).map_err(Fault::from_error)?;
-        Ok(HandoverFibers { handle: runtime.handle(), runtime, workers_count })
+    fn begin() -> Result<Self, Fault> {
+        HandoverFibers::with_workers(vec![affinity::current_cpu()])
     }
 
     fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
@@ -191,7 +187,7 @@ pub(super) trait SuspendingCoroutine: Sized + 'static {
 pub(super) struct CoroutinePair<C>([C; 2]);
 
 impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
-    fn begin(_: u32) -> Result<Self, Fault> {
+    fn begin() -> Result<Self, Fault> {
         Ok(CoroutinePair([C::new(), C::new()]))
     }
 
@@ -285,7 +281,7 @@ impl SuspendingCoroutine for CorosenseiCoroutine {
 pub(super) struct KernelSleep;
 
 impl FiberContender for KernelSleep {
-    fn begin(_: u32) -> Result<Self, Fault> {
+    fn begin() -> Result<Self, Fault> {
         Ok(KernelSleep)
     }
 
@@ -308,22 +304,30 @@ impl FiberContender for KernelSleep {
     }
 }
 
-/// Floor: two threads on two CPUs that signal each other. There is a word of memory in each
-/// direction.
-pub(super) struct WordThreads;
-
-impl FiberContender for WordThreads {
-    fn begin(_: u32) -> Result<Self, Fault> {
-        match topology::allowed_cpus().len() {
-            0 | 1 => Err(Fault::new("this benchmark needs two CPUs")),
-            _ => Ok(WordThreads),
-        }
+impl AcrossContender for HandoverFibers {
+    fn begin_across(cpus: [u32; 2]) -> Result<Self, Fault> {
+        HandoverFibers::with_workers(cpus.into())
     }
 
-    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
-        let own = affinity::current_cpu();
-        let other = topology::allowed_cpus().into_iter().find(|&cpu| cpu != own);
-        let other = other.ok_or_else(|| Fault::new("this benchmark needs two CPUs"))?;
+    fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault> {
+        self.time_wakes(count)
+    }
+}
+
+/// Floor: two threads on two CPUs that signal each other. There is a word of memory in each
+/// direction.
+pub(super) struct WordThreads {
+    /// CPU of the thread that answers.
+    other: u32,
+}
+
+impl AcrossContender for WordThreads {
+    fn begin_across([_, other]: [u32; 2]) -> Result<Self, Fault> {
+        Ok(WordThreads { other })
+    }
+
+    fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault> {
+        let other = self.other;
         let turns = (count / 2) as u32;
         let (line, mode) = (Arc::new(WaitLine::<2>::new_zeroed()), WaitMode::ADAPTIVE);
         let its = Arc::clone(&line);
@@ -357,7 +361,7 @@ impl FiberContender for OsThreads {
     // Beside other programs, each switch takes their time slices, some ms.
     const BATCH_MAX: u64 = 256;
 
-    fn begin(_: u32) -> Result<Self, Fault> {
+    fn begin() -> Result<Self, Fault> {
         Ok(OsThreads)
     }
 
@@ -405,14 +409,30 @@ impl FiberContender for OsThreads {
         check_count(sum, count * (count - 1) / 2, ticks)
     }
 
-    fn time_wakes(&mut self, count: u64) -> Result<u64, Fault> {
+    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+        Ok(time_ticks(|| (0..count).for_each(|_| thread::sleep(ONE_MS))))
+    }
+}
+
+/// Compared implementation: two threads that send each other messages through the standard library's channels.
+pub(super) struct ChannelThreads {
+    /// CPU of the thread that answers.
+    other: u32,
+}
+
+impl AcrossContender for ChannelThreads {
+    fn begin_across([_, other]: [u32; 2]) -> Result<Self, Fault> {
+        Ok(ChannelThreads { other })
+    }
+
+    fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault> {
         let (to, asked) = mpsc::channel();
         let (answer, answered) = mpsc::channel();
-        let allowed = topology::allowed_cpus();
+        let cpu = self.other;
         let other = thread::spawn(move || {
-            // Allows every CPU: the thread has inherited the pinning of the measuring thread.
-            let _ = affinity::set_thread_cpus(&allowed);
+            let pinned = affinity::set_thread_cpus(&[cpu]);
             while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
+            pinned.is_ok()
         });
         let mut failed_count = 0u64;
         let mut exchange = |_| {
@@ -421,12 +441,9 @@ impl FiberContender for OsThreads {
         exchange(0); // untimed: the other thread starts
         let ticks = time_ticks(|| (0..count / 2).for_each(&mut exchange));
         drop(to);
-        other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         ensure(failed_count == 0, || "the other thread has exited before the last message")?;
+        let pinned = other.join().map_err(|_| Fault::new("the other thread panicked"))?;
+        ensure(pinned, || "a thread could not be pinned to the other CPU")?;
         Ok(ticks)
-    }
-
-    fn time_sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        Ok(time_ticks(|| (0..count).for_each(|_| thread::sleep(ONE_MS))))
     }
 }

@@ -42,7 +42,7 @@ impl FiberWorker {
     /// # Errors
     /// Fails if the kernel cannot start a thread.
     pub fn start() -> Result<FiberWorker, Fault> {
-        HandoverFibers::begin(1).map(FiberWorker)
+        HandoverFibers::begin().map(FiberWorker)
     }
 
     /// Spawns and joins a fiber, `count` times; returns the duration in clock ticks.

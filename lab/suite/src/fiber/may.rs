@@ -28,7 +28,7 @@ fn yield_repeatedly(count: u64) {
 }
 
 impl FiberContender for MayCoroutines {
-    fn begin(_: u32) -> Result<Self, Fault> {
+    fn begin() -> Result<Self, Fault> {
         // Without pinning, the worker inherits the CPU of its creator.
         may::config().set_workers(1).set_worker_pin(false);
         Ok(MayCoroutines)

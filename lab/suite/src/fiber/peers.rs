@@ -24,7 +24,7 @@ async fn yield_repeatedly(count: u64) {
 pub(super) struct TokioTasks(Runtime);
 
 impl FiberContender for TokioTasks {
-    fn begin(_: u32) -> Result<Self, Fault> {
+    fn begin() -> Result<Self, Fault> {
         Ok(TokioTasks(Builder::new_current_thread().enable_time().build()?))
     }
 

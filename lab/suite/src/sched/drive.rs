@@ -4,7 +4,7 @@
 use super::engine::{Engine, FirstIn, QuickFair, Rr, Wf2q};
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Rtrb};
-use crate::channels::{Channel, Spsc};
+use crate::channels::{BatchChannel, Channel, Spsc};
 use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
@@ -270,20 +270,35 @@ impl Channel for LaneChannel {
     }
 }
 
+impl BatchChannel for LaneChannel {}
+
+args! {
+    /// Arguments of the benchmark of a client's queue alone.
+    pub struct MailboxArgs {
+        /// Numbers that the client sends at once.
+        burst_packets: u32 = 32 (smoke 4, range 1..=1000),
+        /// Maximum number of numbers that are received at once.
+        batch_max: u32 = 32 (smoke 8, range 1..=1024),
+        /// Slots in the queue.
+        slots_count: u32 = 1000 (smoke 20, range 1..=65536)
+    }
+}
+
 /// Workload: a stream of numbers through a queue like that of a client, without a scheduler.
 struct ClientQueueStream<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,
-    args: DriveArgs,
+    args: MailboxArgs,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
 
-impl<C: Channel> Handover for ClientQueueStream<C> {
-    type Args = DriveArgs;
+impl<C: BatchChannel> Handover for ClientQueueStream<C> {
+    type Args = MailboxArgs;
     const SPEC: Spec = Spec::new(
         "sched/mailbox",
-        "eight bytes through a mailbox, sent and received in batches, without a scheduler",
+        "eight bytes through a mailbox without a scheduler, sent and received in batches: in one operation where the \
+         queue has such operations, otherwise one by one",
     )
     .floor("ring/line-stream")
     .hands_over()
@@ -292,7 +307,7 @@ impl<C: Channel> Handover for ClientQueueStream<C> {
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("taker")];
 
-    fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &MailboxArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(ClientQueueStream {
             sender: TakeCell::new(sender),
@@ -307,15 +322,13 @@ impl<C: Channel> Handover for ClientQueueStream<C> {
         if participant.index == 0 {
             let mut sender = self.sender.take()?;
             let mut number = 0;
-            let mut send = |words: std::ops::Range<u64>| {
-                let mut word = words.start;
-                while word < words.end {
-                    let until = words.end.min(word + u64::from(self.args.burst_packets));
-                    while word < until && C::push(&mut sender, word) {
-                        word += 1;
-                    }
-                    C::flush(&mut sender);
-                    if word < until {
+            let mut send = |mut words: std::ops::Range<u64>| {
+                while !words.is_empty() {
+                    let until = words.end.min(words.start + u64::from(self.args.burst_packets));
+                    let mut burst = words.start..until;
+                    C::push_some(&mut sender, &mut burst);
+                    words.start = burst.start;
+                    if !burst.is_empty() {
                         yield_if_shared(self.idle_policy);
                     }
                 }
@@ -329,27 +342,26 @@ impl<C: Channel> Handover for ClientQueueStream<C> {
             return Ok(());
         }
         let mut receiver = self.receiver.take()?;
-        let mut next = 0;
-        loop {
-            let mut taken = 0;
-            while taken < self.args.batch_max {
-                match C::pop(&mut receiver) {
-                    Some(END) => {
-                        self.tally.add_received(next);
-                        return Ok(());
-                    }
-                    Some(word) if word == next => next += 1,
-                    Some(word) => {
-                        return Err(Fault::new(format!("received number {word}, expected {next}")));
-                    }
-                    None => break,
+        let (mut next, mut wrong, mut is_over) = (0, None, false);
+        while !is_over {
+            let taken = C::pop_some(&mut receiver, self.args.batch_max as usize, |word| {
+                if word == next {
+                    next += 1;
+                } else if word == END {
+                    is_over = true;
+                } else {
+                    wrong = wrong.or(Some((word, next)));
                 }
-                taken += 1;
-            }
+            });
             if taken == 0 {
                 yield_if_shared(self.idle_policy);
             }
         }
+        if let Some((word, next)) = wrong {
+            return Err(Fault::new(format!("received number {word}, expected {next}")));
+        }
+        self.tally.add_received(next);
+        Ok(())
     }
 
     fn check_round(&self) -> Result<(), Fault> {
@@ -448,7 +460,7 @@ impl<E: Engine, const PER_PACKET: bool> Handover for MutexScheduler<E, PER_PACKE
 
 pub(crate) const BENCHES: &[Bench] = benches! {
     many ours "lane" Spin: ClientQueueStream<LaneChannel>;
-    many ours "ring-spsc" Spin: ClientQueueStream<Spsc<true>>;
+    many ours "ring-spsc" Spin: ClientQueueStream<Spsc>;
     many peer "rtrb" Spin: ClientQueueStream<Rtrb>, if feature = "peers";
     many peer "array-queue" Spin: ClientQueueStream<ArrayQueue>, if feature = "peers";
     many ours "fifo" Spin: Driver<FirstIn, AlgorithmVariant>;
