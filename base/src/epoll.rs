@@ -14,6 +14,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+use crate::raw::linux;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::io;
@@ -29,15 +30,21 @@ pub const READY_EVENTS_MAX: usize = 1024;
 /// `true` once the kernel has refused epoll_pwait2(2), which is called for time limits that are no whole milliseconds.
 static IS_IN_MILLISECONDS: AtomicBool = AtomicBool::new(false);
 
-/// Converts a time limit; unless `is_exact`, rounds it up to milliseconds that epoll_wait(2) accepts.
-fn to_timespec(timeout_ns: u64, is_exact: bool) -> Timespec {
-    const MS: u64 = 1_000_000;
-    let ns = match is_exact {
-        true => timeout_ns,
-        false => timeout_ns.div_ceil(MS).min(i32::MAX as u64) * MS,
-    };
+/// Number of nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+
+/// Converts a time limit.
+fn to_timespec(timeout_ns: u64) -> Timespec {
     // At most 2^64 / 10^9, and below 10^9.
-    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+    Timespec {
+        tv_sec: (timeout_ns / 1_000_000_000) as i64,
+        tv_nsec: (timeout_ns % 1_000_000_000) as i64,
+    }
+}
+
+/// Converts a time limit, rounded up to milliseconds that epoll_wait(2) accepts.
+fn to_whole_ms(timeout_ns: u64) -> Timespec {
+    to_timespec(timeout_ns.div_ceil(MS).min(i32::MAX as u64) * MS)
 }
 
 /// Set of file descriptors (epoll set). [`wait`](Self::wait) reports the ready ones.
@@ -108,15 +115,27 @@ impl Epoll {
         // Not kept between calls: the kernel's record holds a pointer, which would make `Epoll` not
         // `Send`.
         let mut buffer = [const { MaybeUninit::uninit() }; READY_EVENTS_MAX];
+        let buffer = &mut buffer[..self.ready_max];
         // Relaxed: the flag publishes no other data.
-        let is_exact = !IS_IN_MILLISECONDS.load(Ordering::Relaxed);
-        let timeout = timeout_ns.map(|ns| to_timespec(ns, is_exact));
-        match epoll::wait(&self.set, &mut buffer[..self.ready_max], timeout.as_ref()) {
-            Err(Errno::NOSYS | Errno::PERM) if is_exact => {
-                IS_IN_MILLISECONDS.store(true, Ordering::Relaxed);
-                self.wait(timeout_ns, each)
+        let is_pwait2_refused = IS_IN_MILLISECONDS.load(Ordering::Relaxed);
+        let is_whole = |ns: u64| ns.is_multiple_of(MS) && ns / MS <= i32::MAX as u64;
+        let waited = match timeout_ns {
+            Some(ns) if !is_pwait2_refused && !is_whole(ns) => {
+                match linux::epoll_pwait2(self.set.as_fd(), buffer, &to_timespec(ns)) {
+                    Err(Errno::NOSYS | Errno::PERM) => {
+                        IS_IN_MILLISECONDS.store(true, Ordering::Relaxed);
+                        return self.wait(timeout_ns, each);
+                    }
+                    waited => waited,
+                }
             }
-            Ok((events, _)) => {
+            _ => {
+                let timeout = timeout_ns.map(to_whole_ms);
+                epoll::wait(&self.set, buffer, timeout.as_ref()).map(|(events, _)| &*events)
+            }
+        };
+        match waited {
+            Ok(events) => {
                 events.iter().for_each(|&epoll::Event { flags, data }| each(data.u64(), flags));
                 Ok(events.len())
             }
@@ -129,14 +148,39 @@ impl Epoll {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn time_limits_are_rounded_up_to_milliseconds_where_they_cannot_be_exact() {
         let ns = |limit: Timespec| (limit.tv_sec, limit.tv_nsec);
-        assert_eq!(ns(to_timespec(1_000_000_001, true)), (1, 1));
-        assert_eq!(ns(to_timespec(1_000_000_001, false)), (1, 1_000_000));
-        assert_eq!(ns(to_timespec(1, false)), (0, 1_000_000));
-        assert_eq!(ns(to_timespec(0, false)), (0, 0));
-        assert_eq!(ns(to_timespec(u64::MAX, false)), (2_147_483, 647_000_000));
+        assert_eq!(ns(to_timespec(1_000_000_001)), (1, 1));
+        assert_eq!(ns(to_whole_ms(1_000_000_001)), (1, 1_000_000));
+        assert_eq!(ns(to_whole_ms(1)), (0, 1_000_000));
+        assert_eq!(ns(to_whole_ms(0)), (0, 0));
+        assert_eq!(ns(to_whole_ms(u64::MAX)), (2_147_483, 647_000_000));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri lacks epoll_pwait2")]
+    fn wait_of_less_than_a_millisecond_is_not_rounded_up() {
+        let set = Epoll::new(8).expect("create an epoll set");
+        let until = Instant::now() + Duration::from_secs(60);
+        // Other programs may delay a wait's end, but not each of many.
+        loop {
+            let began = Instant::now();
+            assert_eq!(set.wait(Some(100_000), |_, _| ()).expect("wait"), 0);
+            let waited = began.elapsed();
+            assert!(waited >= Duration::from_micros(100), "{waited:?}");
+            if waited < Duration::from_micros(900) {
+                break;
+            }
+            assert!(Instant::now() < until, "each wait took 900 µs or more");
+        }
+        let event =
+            rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).expect("a file");
+        set.add(&event, 7, Flags::IN).expect("add it");
+        let mut ready = Vec::new();
+        assert_eq!(set.wait(Some(100_001), |word, _| ready.push(word)).expect("wait"), 1);
+        assert_eq!(ready, [7]);
     }
 }

@@ -1,6 +1,40 @@
-//! Calls of Linux that rustix lacks: `prctl` and `getrusage`.
+//! Calls of Linux that rustix lacks: `prctl`, `getrusage`, and `epoll_pwait2`, for which rustix calls `epoll_pwait` with
+//! the time limit rounded up to milliseconds.
 
 use crate::usage::{Usage, UsageScope};
+use core::mem::MaybeUninit;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Waits for events of an epoll set, for at most `timeout`. Returns the events that the kernel has written to `buffer`.
+pub(crate) fn epoll_pwait2<'buffer>(
+    set: BorrowedFd<'_>,
+    buffer: &'buffer mut [MaybeUninit<epoll::Event>],
+    timeout: &Timespec,
+) -> Result<&'buffer [epoll::Event], Errno> {
+    // The kernel's structure, of two 64-bit integers on every architecture.
+    let timeout = [timeout.tv_sec, timeout.tv_nsec as i64];
+    // SAFETY: the kernel writes at most `buffer.len()` events, whose layout epoll::Event has; `timeout` is valid during
+    // the call. Without a signal mask, its length is not read.
+    let count = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            set.as_raw_fd(),
+            buffer.as_mut_ptr(),
+            buffer.len() as libc::c_int,
+            timeout.as_ptr(),
+            core::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    if count < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+    }
+    let written = &buffer[..count as usize];
+    // SAFETY: the kernel has written these events.
+    Ok(unsafe { core::slice::from_raw_parts(written.as_ptr().cast(), written.len()) })
+}
 
 /// Returns the resource usage that `getrusage` reports. Under Miri, returns zeroes.
 pub(crate) fn read_usage(scope: UsageScope) -> Usage {
@@ -12,7 +46,7 @@ pub(crate) fn read_usage(scope: UsageScope) -> Usage {
         UsageScope::Process => libc::RUSAGE_SELF,
         UsageScope::Children => libc::RUSAGE_CHILDREN,
     };
-    let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    let mut out = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `out` is a writable rusage during the call.
     let answer = unsafe { libc::getrusage(target, out.as_mut_ptr()) };
     debug_assert_eq!(answer, 0, "getrusage({target}) failed");
