@@ -184,7 +184,7 @@ impl<H: Handler> Machine<H> {
     /// to their senders. (Dropping a machine closes it too, and drops these messages.)
     ///
     /// # Blocking
-    /// For as long as another thread is in the middle of a send.
+    /// For as long as another thread is in the middle of a send. Dropping a machine blocks likewise.
     #[must_use]
     pub fn close(self) -> ClosedMachine<H> {
         ClosedMachine::from_member(self.member, &self.thread)

@@ -247,20 +247,26 @@ impl<M> MachineState<M> {
     /// Closes the inbox, and returns all queued messages. Those of the local queue come first, then
     /// those of the inbox.
     pub(crate) fn close(&mut self) -> Vec<M> {
+        let mut left: Vec<M> = self.local.drain(..).collect();
+        self.close_inbox(|message| left.push(message));
+        self.counts.returned += left.len() as u64;
+        left
+    }
+
+    /// Closes the inbox, and passes the messages in it to `each`. Waits for senders in the middle of a push: the
+    /// messages behind such a push have been accepted, and their senders may wait for a reply.
+    fn close_inbox(&mut self, mut each: impl FnMut(M)) {
         self.inbox.close();
         waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
-        let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
             while let Some(message) = self.inbox.pop() {
-                left.push(message);
+                each(message);
             }
             if self.inbox.is_finished() {
                 break;
             }
-            std::thread::yield_now(); // a sender is in the middle of a push
+            std::thread::yield_now();
         }
-        self.counts.returned += left.len() as u64;
-        left
     }
 
     /// Returns the machine's counters, without those of the thread.
@@ -275,7 +281,46 @@ impl<M> MachineState<M> {
 
 impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
-        self.inbox.close();
-        waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
+        self.close_inbox(drop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::inbox::InboxSender;
+    use crate::{Config, Machine, NoReplyError, Reply, handler};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn request_behind_an_unfinished_push_ends_when_the_machine_is_dropped() {
+        type Request = Option<Reply<u32>>;
+        let ignore = handler(|_: Request, _cx| ());
+        let machine = Machine::new(ignore, Config::default()).expect("create a machine");
+        let address = machine.address().clone();
+        let (has_slot, slot) = mpsc::channel();
+        let (finish, is_to_finish) = mpsc::channel();
+        let outcome = thread::scope(|scope| {
+            let unfinished = address.clone();
+            scope.spawn(move || {
+                let InboxSender::Ring(producer) = &unfinished.shared().inbox_sender else { return };
+                let mut late = std::iter::once(None).inspect(|_| {
+                    has_slot.send(()).expect("the test has ended");
+                    is_to_finish.recv().expect("a request to finish");
+                });
+                assert_eq!(producer.push_batch(&mut late), 1);
+            });
+            slot.recv().expect("the sender takes a slot");
+            let mut pending = address.request(Some).expect("send a request");
+            let drops = scope.spawn(move || drop(machine));
+            while !address.is_closed() {
+                thread::yield_now();
+            }
+            finish.send(()).expect("the sender thread has exited");
+            drops.join().expect("drop the machine");
+            pending.wait_timeout(Duration::from_secs(10))
+        });
+        assert_eq!(outcome, Err(NoReplyError), "`address` keeps the inbox in memory");
     }
 }

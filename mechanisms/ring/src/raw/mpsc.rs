@@ -406,7 +406,9 @@ impl<T> Drop for ReservedPositions<'_, T> {
     }
 }
 
-/// Consumer's end of a ring. Dropping it closes the ring, and drops the values in it.
+/// Consumer's end of a ring. Dropping it closes the ring, and drops the values in it. Values that are being pushed, and
+/// those behind them, are dropped with the last producer; a consumer that is to drop them itself calls
+/// [`close`](Self::close), and pops until [`is_finished`](Self::is_finished).
 pub struct Consumer<T> {
     shared: Arc<MpscShared<T>>,
     /// Position of the next value to pop.
@@ -628,7 +630,7 @@ impl<T> Consumer<T> {
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.close();
-        // Values that are still being pushed are dropped with the ring.
+        // Values that are still being pushed, and those behind them, are dropped with the ring.
         rows::drop_all_values(|| self.pop().is_some());
         self.release_slots();
     }
