@@ -332,6 +332,29 @@ fn round_handles_at_most_its_limits() {
 }
 
 #[test]
+fn message_of_another_thread_is_handled_between_endless_messages_to_oneself() {
+    let panicking = Config::default().on_panic(OnPanic::DropMessage);
+    for (config, panics) in
+        [(Config::default().messages_per_round_max(1), false), (panicking, true)]
+    {
+        let endless = move |stops: bool, cx: &mut Context<'_, bool>| {
+            if stops {
+                return cx.stop();
+            }
+            cx.send_quiet(false).expect("send a message");
+            if panics {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        };
+        let mut machine = Machine::new(handler(endless), config).expect("valid");
+        machine.context().send_quiet(false).expect("send a message");
+        machine.address().send(true).expect("send a message");
+        let ended = [(); 2].map(|()| machine.poll().expect("runs").end_reason);
+        assert!(ended.contains(&Some(EndReason::Stopped)), "panics: {panics}");
+    }
+}
+
+#[test]
 fn endless_machine_of_a_group_does_not_delay_the_others() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let busy = group.add(handler(endless), Config::default()).expect("add a machine");
