@@ -24,6 +24,9 @@ pub enum WhenFull {
     /// passed. In the last two cases the message is returned to the sender. A sender on the
     /// machine's own thread is refused at once, as it would wait for itself. Two machines that
     /// block on each other's full inboxes both wait until `wait_max` has passed.
+    ///
+    /// The machine wakes one waiting sender whenever half of the inbox is free, or less of it for 1024 messages. A
+    /// sender that does not wait may take the space first.
     Block {
         /// Maximum wait; [`Duration::MAX`] waits for ever.
         wait_max: Duration,

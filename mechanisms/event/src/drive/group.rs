@@ -127,9 +127,8 @@ trait AnyMember: Any + Send {
     ) -> ServeResult;
     /// Returns the next deadline of the machine's timers; `None` without timers.
     fn next_deadline_ns(&mut self) -> Option<u64>;
-    /// Lets a waiting sender try again if half of the inbox is free; returns `true` if senders
-    /// wait. `has_async_senders` says if tasks may be waiting.
-    fn admit(&self, has_async_senders: bool) -> bool;
+    /// Lets a waiting sender try again as [`MachineState::admit`] does; returns `true` if senders wait.
+    fn admit(&mut self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
     /// Returns `true` if the inbox contains a message.
@@ -212,7 +211,7 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.state.next_deadline_ns()
     }
 
-    fn admit(&self, has_async_senders: bool) -> bool {
+    fn admit(&mut self, has_async_senders: bool) -> bool {
         self.state.admit(has_async_senders)
     }
 
@@ -599,7 +598,7 @@ impl Group {
         let has_async_senders = self.thread.has_async_senders();
         let mut has_waiting_senders = false;
         if self.has_blocking || has_async_senders {
-            for member in self.members.iter().flatten() {
+            for member in self.members.iter_mut().flatten() {
                 has_waiting_senders |= member.admit(has_async_senders);
             }
         }

@@ -69,6 +69,8 @@ pub(crate) struct MachineState<M> {
     pub(crate) config: Config,
     /// Number of messages passed to the handler.
     pub(crate) handled: u64,
+    /// Value of `handled` when a waiting sender was last admitted.
+    handled_at_admission: u64,
     /// Counters that neither the queues nor `handled` provide.
     pub(crate) counts: Stats,
     /// Bitmap of the message kinds without a handler that have been logged.
@@ -77,6 +79,9 @@ pub(crate) struct MachineState<M> {
 
 /// Number of message kinds that have separate bits in `logged_kinds`; all greater kinds share one more bit.
 const SEPARATE_KINDS_MAX: usize = 1 << 16;
+/// Maximum number of messages handled before an inbox with space admits a waiting sender, although less than half of
+/// the inbox is free. Smaller inboxes take the number of their slots.
+const ADMISSION_MESSAGES_MAX: u32 = 1024;
 /// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
 
@@ -109,6 +114,7 @@ impl<M: Send + 'static> MachineState<M> {
             watches: Slab::new(u32::MAX),
             config,
             handled: 0,
+            handled_at_admission: 0,
             counts: Stats::default(),
             logged_kinds: Vec::new(),
         })
@@ -135,26 +141,34 @@ impl<M> MachineState<M> {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// Lets one waiting sender try again if half of the inbox is free. Returns `true` if senders
-    /// wait. Called after messages were removed; `has_async_senders` says if tasks may be waiting.
-    /// Only one sender tries again, as it can fill the free slots by itself and more would contend.
-    /// A task that was admitted admits the next one.
+    /// Lets one waiting sender try again if half of the inbox is free, or if other senders have kept the inbox fuller
+    /// for [`ADMISSION_MESSAGES_MAX`] messages. Returns `true` if senders wait. Called after messages were removed;
+    /// `has_async_senders` says if tasks may be waiting.
+    ///
+    /// Only one sender tries again, as it can fill the free slots by itself and more would contend. A task that was
+    /// admitted admits the next one.
     #[inline]
-    pub(crate) fn admit(&self, has_async_senders: bool) -> bool {
+    pub(crate) fn admit(&mut self, has_async_senders: bool) -> bool {
         let has_senders =
             has_async_senders || matches!(self.config.when_full, WhenFull::Block { .. });
         has_senders && self.admit_one_sender()
     }
 
-    /// Lets a waiting sender try again if half of the inbox is free. Returns `true` if senders
-    /// wait.
-    fn admit_one_sender(&self) -> bool {
+    /// Does [`admit`](Self::admit) if senders may be waiting.
+    fn admit_one_sender(&mut self) -> bool {
         let waiting = &self.address.shared().waiting_senders;
-        let is_waiting = waiting.has_waiting();
-        if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
+        if !waiting.has_waiting() {
+            return false;
+        }
+        let messages_max = self.config.inbox_messages_max;
+        let interval = u64::from(messages_max.min(ADMISSION_MESSAGES_MAX));
+        let is_overdue = self.handled - self.handled_at_admission >= interval;
+        let waiting_max = if is_overdue { messages_max - 1 } else { messages_max / 2 };
+        if self.inbox.len() <= waiting_max as usize {
+            self.handled_at_admission = self.handled;
             waiting_senders::admit_senders(waiting, 1);
         }
-        is_waiting
+        true
     }
 
     /// Returns the timer wheel, for the start of a timer.
@@ -288,10 +302,10 @@ impl<M> Drop for MachineState<M> {
 #[cfg(test)]
 mod tests {
     use crate::engine::inbox::InboxSender;
-    use crate::{Config, Machine, NoReplyError, Reply, handler};
+    use crate::{Config, Machine, NoReplyError, Reply, WhenFull, handler};
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn request_behind_an_unfinished_push_ends_when_the_machine_is_dropped() {
@@ -322,5 +336,34 @@ mod tests {
             pending.wait_timeout(Duration::from_secs(10))
         });
         assert_eq!(outcome, Err(NoReplyError), "`address` keeps the inbox in memory");
+    }
+
+    #[test]
+    fn blocked_sender_gets_space_although_another_keeps_the_inbox_more_than_half_full() {
+        let when_full = WhenFull::Block { wait_max: Duration::MAX };
+        let config =
+            Config::default().inbox_messages_max(8).messages_per_round_max(1).when_full(when_full);
+        let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
+        let address = machine.address().clone();
+        for _ in 0..8 {
+            address.send(0).expect("send a message");
+        }
+        let blocked = thread::spawn({
+            let address = address.clone();
+            move || address.send(1)
+        });
+        while !address.shared().waiting_senders.has_waiting() {
+            thread::yield_now();
+        }
+        // From here on, the inbox has one or two free slots.
+        machine.poll().expect("run the machine");
+        let until = Instant::now() + Duration::from_secs(10);
+        while !blocked.is_finished() && Instant::now() < until {
+            machine.poll().expect("run the machine");
+            address.send(0).expect("send a message");
+            thread::yield_now();
+        }
+        drop(machine); // ends the wait
+        assert_eq!(blocked.join().expect("the sender panicked"), Ok(()));
     }
 }
