@@ -10,9 +10,11 @@ use crate::raw::{
 };
 use crate::{Config, SpawnError, StartError};
 use handover_base::affinity;
-use handover_base::sync::shared::Ordering;
+use handover_base::sync::shared::{Ordering, fence};
+use handover_base::unwind::drop_payload;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::{self, SendError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// Set of worker threads that run fibers.
@@ -32,7 +34,15 @@ use std::thread;
 /// ```
 pub struct Runtime {
     shared: Arc<RuntimeState>,
-    threads: Vec<thread::JoinHandle<()>>,
+    threads: Vec<WorkerThread>,
+}
+
+/// Thread of a worker.
+struct WorkerThread {
+    thread: thread::JoinHandle<()>,
+    /// Result of a worker that has stopped, and whose thread does not end because fibers remain. Disconnected if the
+    /// thread ends. The mutex makes it `Sync`, and is never locked.
+    stopped: Mutex<mpsc::Receiver<thread::Result<()>>>,
 }
 
 /// Statistics of a runtime.
@@ -104,6 +114,7 @@ impl Runtime {
     fn start_worker(&mut self, worker: u32, cpu: Option<u32>) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
         let (sender, receiver) = mpsc::sync_channel(1);
+        let (stopped_sender, stopped) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("fiber-{worker}"))
             .spawn(move || {
@@ -111,11 +122,11 @@ impl Runtime {
                 let is_ok = pinned.is_ok();
                 let _ = sender.send(pinned);
                 if is_ok {
-                    worker_main(shared, worker);
+                    worker_main(shared, worker, &stopped_sender);
                 }
             })
             .map_err(|error| StartError::Thread { worker, error })?;
-        self.threads.push(thread);
+        self.threads.push(WorkerThread { thread, stopped: Mutex::new(stopped) });
         match receiver.recv() {
             Ok(pinned) => pinned.map_err(|error| StartError::Pin { worker, error }),
             Err(mpsc::RecvError) => Ok(()), // the worker panicked, which join() will report
@@ -208,7 +219,9 @@ impl Runtime {
     }
 
     /// Stops the workers as soon as their current fibers suspend themselves, without waiting for other fibers. Fibers
-    /// that have not finished never run again: their values are never dropped, and their stacks are not reused.
+    /// that have not finished never run again: their values are never dropped, and their stacks are not reused. While
+    /// there are such fibers, the threads of the workers sleep for ever instead of ending, as thread-local variables
+    /// that these fibers borrow must not be dropped.
     pub fn abandon(mut self) {
         self.abandon_workers();
     }
@@ -241,12 +254,22 @@ impl Runtime {
             "deadlock: a fiber called shutdown() on the runtime that runs it, or dropped that runtime"
         );
         begin_closing(&self.shared);
-        for thread in std::mem::take(&mut self.threads) {
-            if let Err(panic) = thread.join()
+        for worker in std::mem::take(&mut self.threads) {
+            if let Err(panic) = worker.wait_until_stopped()
                 && !thread::panicking()
             {
                 resume_unwind(panic);
             }
+        }
+    }
+}
+
+impl WorkerThread {
+    /// Waits until the worker has stopped, and returns the payload of its panic as the error.
+    fn wait_until_stopped(self) -> thread::Result<()> {
+        match self.stopped.into_inner().unwrap_or_else(PoisonError::into_inner).recv() {
+            Ok(outcome) => outcome,
+            Err(mpsc::RecvError) => self.thread.join(),
         }
     }
 }
@@ -265,23 +288,47 @@ fn stop_and_leak(shared: &Arc<RuntimeState>) {
     begin_closing(shared);
     // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's state.
     std::mem::forget(Arc::clone(shared));
-    // Relaxed: the wake-up that follows publishes it.
-    shared.is_stopped.store(true, Ordering::Relaxed);
+    // Relaxed: the Release below publishes it.
+    shared.is_abandoned.store(true, Ordering::Relaxed);
+    // Release: pairs with the fence in worker_main().
+    shared.is_stopped.store(true, Ordering::Release);
     shared.wake_workers();
 }
 
-/// Main function of a worker's thread.
-fn worker_main(shared: Arc<RuntimeState>, index: u32) {
+/// Main function of a worker's thread. Does not return if the runtime was abandoned and fibers remain; it then passes
+/// the result of the worker to `stopped`.
+fn worker_main(
+    shared: Arc<RuntimeState>,
+    index: u32,
+    stopped: &mpsc::SyncSender<thread::Result<()>>,
+) {
     install_fault_handler();
     set_timer_slack_1_ns();
-    let Some(owner) = WorkerOwner::claim(shared, index as usize) else { return };
-    let Some(worker) = Worker::new(owner, index) else { return };
-    let run = || with_this_worker(&worker, || worker.run(drop_unclaimed_result));
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-        // Fibers of this worker may remain, for which the other workers would wait.
-        stop_and_leak(worker.runtime_state());
+    let outcome = run_worker(&shared, index);
+    // Acquire: pairs with the Release in stop_and_leak(), if the worker has read its store.
+    fence(Ordering::Acquire);
+    // Relaxed: ordered by the fence.
+    if shared.is_abandoned.load(Ordering::Relaxed) && shared.alive_count() != 0 {
+        if let Err(SendError(Err(panic))) = stopped.send(outcome) {
+            drop_payload(panic); // nobody waits
+        }
+        // The frames of suspended fibers may borrow this thread's thread-local variables.
+        loop {
+            thread::park();
+        }
+    }
+    if let Err(panic) = outcome {
         resume_unwind(panic);
     }
+}
+
+/// Runs a worker until it stops; returns the payload of its panic as the error.
+fn run_worker(shared: &Arc<RuntimeState>, index: u32) -> thread::Result<()> {
+    let Some(owner) = WorkerOwner::claim(Arc::clone(shared), index as usize) else { return Ok(()) };
+    let Some(worker) = Worker::new(owner, index) else { return Ok(()) };
+    let run = || with_this_worker(&worker, || worker.run(drop_unclaimed_result));
+    // Fibers of this worker may remain, for which the other workers would wait.
+    catch_unwind(AssertUnwindSafe(run)).inspect_err(|_| stop_and_leak(shared))
 }
 
 impl Drop for Runtime {

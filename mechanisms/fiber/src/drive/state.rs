@@ -131,6 +131,8 @@ pub(crate) struct RuntimeState {
     pub(crate) is_closing: AtomicBool,
     /// `true` if the workers stop as soon as their current fiber suspends itself.
     pub(crate) is_stopped: AtomicBool,
+    /// `true` if the workers stop although fibers may remain; set before `is_stopped`.
+    pub(crate) is_abandoned: AtomicBool,
     /// Number of fibers spawned by threads other than the workers.
     pub(crate) spawned_outside: AtomicU64,
     pub(crate) idle_count: IdleCount,
@@ -175,6 +177,7 @@ impl RuntimeState {
             can_steal_suspended,
             is_closing: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             spawned_outside: AtomicU64::new(0),
             idle_count: IdleCount::default(),
         })

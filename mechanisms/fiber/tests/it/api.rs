@@ -573,6 +573,35 @@ fn abandoned_runtime_never_resumes_waiting_fibers() -> TestResult {
 }
 
 #[test]
+fn thread_local_variable_outlives_the_fiber_of_an_abandoned_runtime_that_borrows_it() -> TestResult
+{
+    static NEVER: Eventual = Eventual::new();
+    static IS_BORROWED: AtomicBool = AtomicBool::new(false);
+    static IS_DROPPED: AtomicBool = AtomicBool::new(false);
+    struct Value;
+    impl Drop for Value {
+        fn drop(&mut self) {
+            IS_DROPPED.store(true, SeqCst);
+        }
+    }
+    thread_local!(static VALUE: Value = const { Value });
+    let runtime = Runtime::new(Config::default())?;
+    runtime.spawn_detached(|| {
+        VALUE.with(|_value| {
+            IS_BORROWED.store(true, SeqCst);
+            NEVER.wait();
+        });
+    })?;
+    while !IS_BORROWED.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    runtime.abandon();
+    std::thread::sleep(Duration::from_millis(200)); // the worker stops
+    assert!(!IS_DROPPED.load(SeqCst));
+    Ok(())
+}
+
+#[test]
 fn fresh_fibers_are_stolen_from_a_busy_worker() -> TestResult {
     let config = Config::workers(2).stealing(Stealing::UnstartedFibers);
     let runtime = Runtime::new(config)?;
