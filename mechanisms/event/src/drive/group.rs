@@ -454,7 +454,7 @@ impl Group {
         Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
 
-    /// Serves the machines in the run queue round robin until the limit of a round is reached.
+    /// Serves the machines in the run queue round robin until the limit of a round is reached or a stop is requested.
     /// Returns the number of messages handled.
     fn handle_messages(&mut self) -> u32 {
         let mut handled = 0;
@@ -472,7 +472,8 @@ impl Group {
             let served = member.handle_messages(&mut self.thread);
             handled += served.handled;
             self.requeue(machine, &served);
-            if handled >= MESSAGES_PER_ROUND || self.thread.is_ending {
+            let is_over = handled >= MESSAGES_PER_ROUND || self.thread.is_ending;
+            if is_over || self.thread.shared.is_stop_requested() {
                 return handled;
             }
         }

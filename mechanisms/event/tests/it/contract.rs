@@ -369,6 +369,23 @@ fn endless_machine_of_a_group_does_not_delay_the_others() {
 }
 
 #[test]
+fn stopped_group_serves_no_other_machine() {
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let stopper = group.stopper();
+    let stops = handler(move |_: u32, _cx| stopper.stop());
+    let config = Config::default().messages_per_round_max(10);
+    let stops = group.add(stops, config).expect("add a machine");
+    let other = group.add(handler(|_: u32, _cx| ()), config).expect("add a machine");
+    for number in 0..30 {
+        stops.address().send(number).expect("send a message");
+        other.address().send(number).expect("send a message");
+    }
+    assert_eq!(group.run().expect("runs"), EndReason::Stopped);
+    assert_eq!(group.stats(&stops).expect("of this group").handled, 10);
+    assert_eq!(group.stats(&other).expect("of this group").handled, 0);
+}
+
+#[test]
 fn idle_machine_sleeps_exactly_until_its_deadline() {
     let run = || {
         let started = Instant::now();
