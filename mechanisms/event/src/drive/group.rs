@@ -60,6 +60,9 @@ pub struct Group {
     deadlines: Vec<Option<Deadline>>,
     thread: ThreadState,
     ready_queue: ReadyQueue,
+    /// Number of messages, timers and readiness events handled since [`enqueue_hidden`](Self::enqueue_hidden) was last
+    /// called by [`round`](Self::round).
+    handled_since_hidden: u32,
     machines_max: u32,
     /// Number of machines whose handler's `started` has been called.
     started_count: usize,
@@ -246,6 +249,7 @@ impl Group {
             deadlines: Vec::new(),
             thread,
             ready_queue,
+            handled_since_hidden: 0,
             machines_max: config.machines_max,
             started_count: 0,
             has_blocking: false,
@@ -451,6 +455,11 @@ impl Group {
         }
         handled += self.handle_timers();
         handled += self.handle_descriptors()?;
+        self.handled_since_hidden += handled;
+        if self.handled_since_hidden >= MESSAGES_PER_ROUND {
+            self.handled_since_hidden = 0;
+            self.enqueue_hidden();
+        }
         Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
 
@@ -495,7 +504,7 @@ impl Group {
 
     /// Appends all machines with inbox messages to the run queue if an unfilled slot blocks the
     /// ready queue. Returns `true` if the run queue is then not empty. The slot is one that a
-    /// sender has reserved and not filled yet.
+    /// sender has reserved and not filled yet. Called by an idle group, and now and then by a busy one.
     fn enqueue_hidden(&mut self) -> bool {
         if !self.ready_queue.is_blocked() {
             return false;

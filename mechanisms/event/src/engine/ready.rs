@@ -12,7 +12,7 @@
 //! hides the senders behind it; a waking sender behind it also wakes the thread in vain. So the thread
 //! does not sleep for long while a push has begun, into the queue or into the inbox of a machine that
 //! was in the queue: see [`IncomingMessages`]. While the queue is blocked in this way, the thread looks for
-//! messages in the inboxes of all machines: see [`ReadyQueue::is_blocked`].
+//! messages in the inboxes of all machines when it is idle, and at intervals: see [`ReadyQueue::is_blocked`].
 
 use super::incoming::IncomingMessages;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
@@ -205,11 +205,25 @@ mod tests {
 
     #[test]
     fn machine_behind_a_preempted_sender_to_another_machine_is_served() {
+        for is_busy in [false, true] {
+            serve_a_machine_behind_a_preempted_sender(is_busy);
+        }
+    }
+
+    /// Serves a machine behind a sender to another machine, which keeps the group busy if `is_busy`.
+    fn serve_a_machine_behind_a_preempted_sender(is_busy: bool) {
         const LATEST: Duration = Duration::from_secs(10);
         const WAKING: u32 = 1;
         const TIMED_OUT: u32 = 2;
         let mut group = Group::new(ThreadConfig::default()).expect("create a group");
-        let other = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("add a machine");
+        let other = handler(|_: u32, cx: &mut Context<'_, u32>| {
+            cx.send_quiet(0).expect("send a message");
+        });
+        let other = group.add(other, Config::default()).expect("add a machine");
+        if is_busy {
+            let mut cx = group.context(&other).expect("find the machine");
+            cx.send_quiet(0).expect("send a message");
+        }
         let (finish, is_to_finish) = mpsc::channel();
         let served = handler(move |_: u32, cx: &mut Context<'_, u32>| {
             finish.send(()).expect("the sender waits");
@@ -236,6 +250,10 @@ mod tests {
             assert_eq!(group.run().expect("run the group"), EndReason::Stopped);
         });
         let stats = group.stats(&served).expect("find the machine");
-        assert_eq!((stats.handled, stats.timers), (1, 0), "woken by the timer only");
+        assert_eq!(
+            (stats.handled, stats.timers),
+            (1, 0),
+            "woken by the timer only, busy: {is_busy}"
+        );
     }
 }
