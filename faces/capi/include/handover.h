@@ -948,7 +948,7 @@ enum handover_status handover_fiber_spawn(const struct handover_fiber_runtime *r
  * Waits until the fiber has finished, for at most `timeout_ns`; its result goes to `result`, unless that is null.
  *
  * Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined again;
- * `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread joins it.
+ * `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread or fiber joins it.
  * Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
  * Ownership: the result is now the caller's, as a fiber returns it once; the handle must still be destroyed.
  */
@@ -959,8 +959,8 @@ enum handover_status handover_fiber_join(const struct handover_fiber *fiber,
 /**
  * Destroys the handle of a fiber. A fiber that was not joined runs on, and its result is lost.
  *
- * Errors: `HANDOVER_WRONG_THREAD` if another thread uses the handle; then nothing is destroyed.
- * Threads: any, while nobody joins the fiber. Blocking: never. Ownership: the handle is invalid afterwards.
+ * Errors: `HANDOVER_WRONG_THREAD` if another thread or fiber joins it; then nothing is destroyed.
+ * Threads: any, unless another is about to use it. Blocking: never. Ownership: the handle is invalid afterwards.
  */
 enum handover_status handover_fiber_destroy(struct handover_fiber *fiber);
 

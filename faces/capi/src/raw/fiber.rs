@@ -27,7 +27,34 @@ pub struct handover_fiber_runtime {
 
 /// Handle of a spawned fiber, with which it can be joined; opaque.
 pub struct handover_fiber {
-    fiber: Exclusive<Option<JoinHandle<UserPointer>>>,
+    join_state: Exclusive<JoinState>,
+}
+
+enum JoinState {
+    NotJoined(JoinHandle<UserPointer>),
+    /// A running call joins the fiber. It uses the handle when it ends.
+    Joining,
+    Joined,
+}
+
+impl handover_fiber {
+    /// Sets the state after a join. Another call may read the state at this moment, which does not take long.
+    fn end_join(&self, state: JoinState) -> Outcome {
+        loop {
+            match self.join_state.enter("fiber") {
+                Ok(mut entered) => {
+                    *entered = state;
+                    return Ok(());
+                }
+                Err(fault) if fault.status == HANDOVER_WRONG_THREAD => std::thread::yield_now(),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}
+
+fn joining_fault() -> Fault {
+    HANDOVER_WRONG_THREAD.because("fiber: another thread or fiber is joining it")
 }
 
 /// Starts a runtime of `workers_count` threads, each fiber of which has a stack of `stack_bytes` bytes (rounded up to
@@ -119,7 +146,12 @@ pub extern "C" fn handover_fiber_spawn(
             None => builder.spawn(run),
         };
         let handle = handle.map_err(spawn_fault)?;
-        put(fiber, Some(Box::new(handover_fiber { fiber: Exclusive::new(Some(handle)) })));
+        put(
+            fiber,
+            Some(Box::new(handover_fiber {
+                join_state: Exclusive::new(JoinState::NotJoined(handle)),
+            })),
+        );
         Ok(())
     })
 }
@@ -127,7 +159,7 @@ pub extern "C" fn handover_fiber_spawn(
 /// Waits until the fiber has finished, for at most `timeout_ns`; its result goes to `result`, unless that is null.
 ///
 /// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined again;
-/// `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread joins it.
+/// `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread or fiber joins it.
 /// Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
 /// Ownership: the result is now the caller's, as a fiber returns it once; the handle must still be destroyed.
 // SAFETY: no other symbol has this name.
@@ -139,52 +171,51 @@ pub extern "C" fn handover_fiber_join(
 ) -> handover_status {
     guard(|| {
         let fiber = require("fiber", fiber)?;
-        // Not across the wait: while this fiber waits, another one of this thread may enter.
-        let Some(handle) = fiber.fiber.enter("fiber")?.take() else {
-            return Err(HANDOVER_CLOSED
-                .because("fiber: it was joined before, or another join waits for it"));
+        // The access ends before the wait: while this fiber waits, another one of this thread may join or destroy.
+        let handle = {
+            let mut state = fiber.join_state.enter("fiber")?;
+            match std::mem::replace(&mut *state, JoinState::Joining) {
+                JoinState::NotJoined(handle) => handle,
+                JoinState::Joining => return Err(joining_fault()),
+                JoinState::Joined => {
+                    *state = JoinState::Joined;
+                    return Err(HANDOVER_CLOSED.because("fiber: it was joined before"));
+                }
+            }
         };
         let joined = match limit(timeout_ns) {
             Some(timeout) => handle.join_timeout(timeout),
             None => Ok(handle.join()),
         };
-        match joined {
-            Ok(Ok(value)) => {
-                put(result, value.get());
-                Ok(())
-            }
-            Ok(Err(panicked)) => Err(HANDOVER_PANIC.because(panicked)),
-            Err(handle) => {
-                put_back(fiber, handle)?;
-                Err(HANDOVER_TIMED_OUT.into())
-            }
-        }
+        let (state, outcome) = match joined {
+            Ok(Ok(value)) => (JoinState::Joined, Ok(value)),
+            Ok(Err(panicked)) => (JoinState::Joined, Err(HANDOVER_PANIC.because(panicked))),
+            Err(handle) => (JoinState::NotJoined(handle), Err(HANDOVER_TIMED_OUT.into())),
+        };
+        fiber.end_join(state)?;
+        put(result, outcome?.get());
+        Ok(())
     })
-}
-
-/// Puts back the handle that a join has taken. A second join may have entered at this moment, which does not take long.
-fn put_back(fiber: &handover_fiber, handle: JoinHandle<UserPointer>) -> Outcome {
-    loop {
-        match fiber.fiber.enter("fiber") {
-            Ok(mut entered) => {
-                *entered = Some(handle);
-                return Ok(());
-            }
-            Err(fault) if fault.status == HANDOVER_WRONG_THREAD => std::thread::yield_now(),
-            Err(fault) => return Err(fault),
-        }
-    }
 }
 
 /// Destroys the handle of a fiber. A fiber that was not joined runs on, and its result is lost.
 ///
-/// Errors: `HANDOVER_WRONG_THREAD` if another thread uses the handle; then nothing is destroyed.
-/// Threads: any, while nobody joins the fiber. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Errors: `HANDOVER_WRONG_THREAD` if another thread or fiber joins it; then nothing is destroyed.
+/// Threads: any, unless another is about to use it. Blocking: never. Ownership: the handle is invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_fiber_destroy(fiber: *mut handover_fiber) -> handover_status {
-    // SAFETY: the header demands a handle that was not destroyed.
-    guard(|| unsafe { take_back("fiber", fiber, |it| &it.fiber) }.map(drop))
+    guard(|| {
+        // SAFETY: the header demands a handle that was not destroyed, or null.
+        let shared = require("fiber", unsafe { fiber.as_ref() })?;
+        if let Ok(state) = shared.join_state.enter("fiber")
+            && matches!(*state, JoinState::Joining)
+        {
+            return Err(joining_fault());
+        }
+        // SAFETY: the header demands a handle that was not destroyed.
+        unsafe { take_back("fiber", fiber, |it| &it.join_state) }.map(drop)
+    })
 }
 
 /// Lets other fibers that are ready run first; on a thread that is no fiber, yields the CPU.

@@ -460,6 +460,42 @@ static void *waiter(void *argument)
     return value;
 }
 
+static void *join_long(void *fiber)
+{
+    handover_status status;
+    // The other thread joins the fiber for a moment each time it tests whether this one does.
+    while ((status = handover_fiber_join(fiber, HANDOVER_FOREVER, NULL)) == HANDOVER_WRONG_THREAD)
+        usleep(100);
+    OK(status);
+    return NULL;
+}
+
+static void *wait_for_eventual(void *eventual)
+{
+    OK(handover_fiber_eventual_wait(eventual, HANDOVER_FOREVER, NULL));
+    return NULL;
+}
+
+static void fiber_is_joined_by_another_thread(handover_fiber_runtime *runtime)
+{
+    handover_fiber_eventual *eventual;
+    handover_fiber *fiber;
+    handover_status status;
+    pthread_t thread;
+    OK(handover_fiber_eventual_create(&eventual));
+    OK(handover_fiber_spawn(runtime, wait_for_eventual, eventual, &fiber));
+    EXPECT_TRUE(pthread_create(&thread, NULL, join_long, fiber) == 0);
+    while ((status = handover_fiber_join(fiber, 0, NULL)) == HANDOVER_TIMED_OUT)
+        usleep(100);
+    EXPECT(status, HANDOVER_WRONG_THREAD);
+    EXPECT(handover_fiber_destroy(fiber), HANDOVER_WRONG_THREAD);
+    OK(handover_fiber_eventual_set(eventual, NULL));
+    pthread_join(thread, NULL);
+    EXPECT(handover_fiber_join(fiber, 0, NULL), HANDOVER_CLOSED);
+    OK(handover_fiber_destroy(fiber));
+    handover_fiber_eventual_destroy(eventual);
+}
+
 static void fibers(void)
 {
     struct shared shared;
@@ -492,6 +528,7 @@ static void fibers(void)
     handover_fiber_eventual_destroy(shared.eventual);
     handover_fiber_eventual_destroy(shared.started);
     EXPECT_TRUE(handover_fiber_id() == UINT64_MAX);
+    fiber_is_joined_by_another_thread(shared.runtime);
     OK(handover_fiber_runtime_destroy(shared.runtime));
     close(shared.pipes[0]);
     close(shared.pipes[1]);
