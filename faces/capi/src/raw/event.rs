@@ -763,7 +763,8 @@ pub extern "C" fn handover_event_stop(machine: Option<&handover_event_machine>) 
                 Ok(())
             });
         }
-        machine.stopper.stop();
+        // A clone: once it has stopped, another thread may destroy the machine.
+        machine.stopper.clone().stop();
         Ok(())
     })
 }

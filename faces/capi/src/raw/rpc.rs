@@ -128,6 +128,17 @@ pub struct handover_rpc_endpoint {
     failure_code: AtomicI32,
 }
 
+impl handover_rpc_endpoint {
+    /// Stores the number of a failed call. Called while the call has the endpoint: afterwards, another thread may
+    /// destroy it.
+    fn store_failure_code(&self, error: &CallError) {
+        if let CallError::Failed(failure) = error {
+            // Relaxed: read by the thread that called.
+            self.failure_code.store(failure.code, Ordering::Relaxed);
+        }
+    }
+}
+
 fn endpoint_fault(error: EndpointError) -> Fault {
     match error {
         EndpointError::Config(_)
@@ -542,7 +553,8 @@ pub extern "C" fn handover_rpc_progress(
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_stop(endpoint: Option<&handover_rpc_endpoint>) -> handover_status {
     guard(|| {
-        require("endpoint", endpoint)?.stopper.stop();
+        // A clone: once it has stopped, another thread may destroy the endpoint.
+        require("endpoint", endpoint)?.stopper.clone().stop();
         Ok(())
     })
 }
@@ -606,18 +618,16 @@ pub unsafe extern "C" fn handover_rpc_call(
             *result_bytes = answer.len();
             copy_into("result", result, answer)
         };
-        let answer = with_driver!(endpoint, |driver| match limit(timeout_ns) {
-            Some(timeout) =>
-                driver.call_bytes_within(peer.into(), method, arguments, timeout, read),
-            None => driver.call_bytes(peer.into(), method, arguments, read),
+        let answer = with_driver!(endpoint, |driver| {
+            let answer = match limit(timeout_ns) {
+                Some(timeout) => {
+                    driver.call_bytes_within(peer.into(), method, arguments, timeout, read)
+                }
+                None => driver.call_bytes(peer.into(), method, arguments, read),
+            };
+            answer.inspect_err(|error| endpoint.store_failure_code(error))
         });
-        answer.map_err(|error| {
-            if let CallError::Failed(failure) = &error {
-                // Relaxed: read by the thread that called.
-                endpoint.failure_code.store(failure.code, Ordering::Relaxed);
-            }
-            call_fault(error)
-        })?
+        answer.map_err(call_fault)?
     })
 }
 
