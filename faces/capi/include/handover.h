@@ -462,7 +462,7 @@ typedef struct handover_rpc_config {
      */
     uint32_t calls_max;
     /**
-     * Maximum length of arguments and results in bytes. Default 1 MiB.
+     * Maximum length of arguments and results in bytes, up to 128 MiB. Default 1 MiB.
      */
     uint32_t message_bytes_max;
     /**

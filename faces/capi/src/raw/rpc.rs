@@ -7,7 +7,8 @@ use super::handle::{
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
     AccessConfig, Address, AddressError, CallError, Calling, Config, ConnectionsConfig, Context,
-    Endpoint, EndpointError, Failure, Method, Peer, PoolConfig, RegisterError, Stopper, TlsFiles,
+    Endpoint, EndpointError, Failure, Method, Peer, PoolConfig, RegisterError, SharedMemoryConfig,
+    Stopper, TlsFiles,
 };
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -37,7 +38,7 @@ pub struct handover_rpc_config {
     pub peers_max: u32,
     /// Maximum number of unfinished calls from this endpoint. Default 65,536.
     pub calls_max: u32,
-    /// Maximum length of arguments and results in bytes. Default 1 MiB.
+    /// Maximum length of arguments and results in bytes, up to 128 MiB. Default 1 MiB.
     pub message_bytes_max: u32,
     /// Maximum time for which a wait spins before it sleeps, in ns. Default 20,000.
     pub spin_ns_max: u32,
@@ -229,7 +230,12 @@ unsafe fn config_from_c(config: &handover_rpc_config) -> Result<Config, Fault> {
         .message_bytes_max(config.message_bytes_max)
         .handshake_timeout(Duration::from_millis(config.handshake_timeout_ms.into()))
         .message_timeout(Duration::from_millis(config.message_timeout_ms.into()));
+    // An impossible size is reported for `message_bytes_max`, which is checked first.
+    let shared_bytes_min = config.message_bytes_max.saturating_mul(2).checked_next_power_of_two();
+    let shared_memory = SharedMemoryConfig::default();
+    let shared_bytes = shared_memory.shared_bytes.max(shared_bytes_min.unwrap_or(0));
     Ok(default_config()
+        .shared_memory(shared_memory.shared_bytes(shared_bytes))
         .calls_max(config.calls_max)
         .spin_max(Duration::from_nanos(config.spin_ns_max.into()))
         .spin_forever(config.should_spin_forever != 0)

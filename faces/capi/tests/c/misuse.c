@@ -661,6 +661,37 @@ static void calls(void)
     EXPECT(handover_rpc_destroy(NULL), HANDOVER_NULL_ARGUMENT);
 }
 
+static void long_messages(void)
+{
+    enum { BYTES = 3 << 20 };
+    handover_rpc_config config;
+    handover_rpc_endpoint *server, *client;
+    handover_rpc_peer peer;
+    char address[128], *arguments = calloc(1, BYTES), *result = malloc(BYTES);
+    size_t bytes = BYTES;
+    pthread_t thread;
+    OK(handover_rpc_config_init(&config));
+    config.message_bytes_max = UINT32_MAX;
+    EXPECT(handover_rpc_create(&config, &server), HANDOVER_INVALID_ARGUMENT);
+    EXPECT_TRUE(strstr(handover_last_error(), "message_bytes_max"));
+    config.message_bytes_max = BYTES;
+    OK(handover_rpc_create(&config, &server));
+    OK(handover_rpc_create(&config, &client));
+    OK(handover_rpc_listen(server, "sm://", address, sizeof address));
+    OK(handover_rpc_register(server, "busy", 0, busy, NULL));
+    EXPECT_TRUE(pthread_create(&thread, NULL, serve, server) == 0);
+    OK(handover_rpc_connect(client, address, &peer));
+    arguments[BYTES - 1] = 7;
+    OK(handover_rpc_call(client, peer, "busy", 0, arguments, BYTES, result, &bytes, HANDOVER_FOREVER));
+    EXPECT_TRUE(bytes == BYTES && memcmp(arguments, result, BYTES) == 0);
+    OK(handover_rpc_stop(server));
+    pthread_join(thread, NULL);
+    OK(handover_rpc_destroy(server));
+    OK(handover_rpc_destroy(client));
+    free(arguments);
+    free(result);
+}
+
 static void probes(void)
 {
     handover_probe_recording *recording;
@@ -679,7 +710,7 @@ int main(int argc, char **argv)
     } parts[] = { { "library", library },       { "rings", rings },   { "notifications", notifications },
                   { "locks", locks },           { "timers", timers }, { "schedulers", schedulers },
                   { "events", events },         { "replies", replies }, { "fibers", fibers },
-                  { "calls", calls },           { "probes", probes } };
+                  { "calls", calls },           { "long_messages", long_messages }, { "probes", probes } };
     for (size_t at = 0; at < sizeof parts / sizeof *parts; at++) {
         int is_left_out = 0;
         for (int argument = 1; argument < argc; argument++)
