@@ -1416,7 +1416,8 @@ enum handover_status handover_rpc_listen(const struct handover_rpc_endpoint *end
  * Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there;
  * `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake; `HANDOVER_REFUSED`; `HANDOVER_FULL`;
  * `HANDOVER_BUSY` within a handler.
- * Threads: one at a time, not within a handler. Blocking: up to `handshake_timeout_ms`.
+ * Threads: one at a time, not within a handler. Blocking: while a host name is looked up, then up to
+ * `handshake_timeout_ms`.
  */
 enum handover_status handover_rpc_connect(const struct handover_rpc_endpoint *endpoint,
                                           const char *address,
@@ -1513,9 +1514,11 @@ enum handover_status handover_rpc_stop_peer(const struct handover_rpc_endpoint *
  * be null if the result is not wanted. While the call waits, the endpoint serves its own peers, except within a handler.
  *
  * Errors: `HANDOVER_TIMED_OUT`; `HANDOVER_DISCONNECTED`; `HANDOVER_NOT_FOUND` for no such procedure;
- * `HANDOVER_HANDLER_FAILED`, whose number `handover_rpc_failure_code` returns; `HANDOVER_TOO_LONG` for arguments above
- * the limit, or a result that does not fit into the buffer (it is lost, and `*result_bytes` is its length);
- * `HANDOVER_FULL`; `HANDOVER_REFUSED` by a peer that is full.
+ * `HANDOVER_HANDLER_FAILED`, whose number `handover_rpc_failure_code` returns; `HANDOVER_TOO_LONG` for a result that
+ * does not fit into the buffer (it is lost, and `*result_bytes` is its length), and for arguments, a result or an
+ * error's text above the `message_bytes_max` of either end (`*result_bytes` is then 0); `HANDOVER_FULL`;
+ * `HANDOVER_REFUSED` by a peer that is full; `HANDOVER_INVALID_ARGUMENT` for arguments that a procedure in Rust cannot
+ * decode.
  * Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`, and while a handler runs. Ownership: all
  * buffers stay the program's.
  */
@@ -1530,8 +1533,8 @@ enum handover_status handover_rpc_call(const struct handover_rpc_endpoint *endpo
                                        uint64_t timeout_ns);
 
 /**
- * Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0 if
- * there was no such call, or if `endpoint` is null.
+ * Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0
+ * if that handler panicked, if there was no such call, or if `endpoint` is null.
  *
  * Threads: one at a time. Blocking: never.
  */

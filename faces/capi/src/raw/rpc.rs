@@ -125,7 +125,7 @@ pub struct handover_rpc_endpoint {
     endpoint: Exclusive<Endpoint>,
     stopper: Stopper,
     shared: Arc<EndpointShared>,
-    /// Number that the handler of the last failed call returned.
+    /// Number that the handler of the last failed call returned; 0 if it panicked.
     failure_code: AtomicI32,
 }
 
@@ -133,10 +133,13 @@ impl handover_rpc_endpoint {
     /// Stores the number of a failed call. Called while the call has the endpoint: afterwards, another thread may
     /// destroy it.
     fn store_failure_code(&self, error: &CallError) {
-        if let CallError::Failed(failure) = error {
-            // Relaxed: read by the thread that called.
-            self.failure_code.store(failure.code, Ordering::Relaxed);
-        }
+        let code = match error {
+            CallError::Failed(failure) => failure.code,
+            CallError::Panicked => 0,
+            _ => return,
+        };
+        // Relaxed: read by the thread that called.
+        self.failure_code.store(code, Ordering::Relaxed);
     }
 }
 
@@ -370,7 +373,8 @@ pub unsafe extern "C" fn handover_rpc_listen(
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there;
 /// `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake; `HANDOVER_REFUSED`; `HANDOVER_FULL`;
 /// `HANDOVER_BUSY` within a handler.
-/// Threads: one at a time, not within a handler. Blocking: up to `handshake_timeout_ms`.
+/// Threads: one at a time, not within a handler. Blocking: while a host name is looked up, then up to
+/// `handshake_timeout_ms`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_connect(
@@ -587,9 +591,11 @@ pub extern "C" fn handover_rpc_stop_peer(
 /// be null if the result is not wanted. While the call waits, the endpoint serves its own peers, except within a handler.
 ///
 /// Errors: `HANDOVER_TIMED_OUT`; `HANDOVER_DISCONNECTED`; `HANDOVER_NOT_FOUND` for no such procedure;
-/// `HANDOVER_HANDLER_FAILED`, whose number `handover_rpc_failure_code` returns; `HANDOVER_TOO_LONG` for arguments above
-/// the limit, or a result that does not fit into the buffer (it is lost, and `*result_bytes` is its length);
-/// `HANDOVER_FULL`; `HANDOVER_REFUSED` by a peer that is full.
+/// `HANDOVER_HANDLER_FAILED`, whose number `handover_rpc_failure_code` returns; `HANDOVER_TOO_LONG` for a result that
+/// does not fit into the buffer (it is lost, and `*result_bytes` is its length), and for arguments, a result or an
+/// error's text above the `message_bytes_max` of either end (`*result_bytes` is then 0); `HANDOVER_FULL`;
+/// `HANDOVER_REFUSED` by a peer that is full; `HANDOVER_INVALID_ARGUMENT` for arguments that a procedure in Rust cannot
+/// decode.
 /// Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`, and while a handler runs. Ownership: all
 /// buffers stay the program's.
 // SAFETY: no other symbol has this name.
@@ -603,7 +609,7 @@ pub unsafe extern "C" fn handover_rpc_call(
     arguments: *const c_void,
     arguments_bytes: usize,
     result: *mut c_void,
-    result_bytes: Option<&mut usize>,
+    mut result_bytes: Option<&mut usize>,
     timeout_ns: u64,
 ) -> handover_status {
     guard(|| {
@@ -620,7 +626,7 @@ pub unsafe extern "C" fn handover_rpc_call(
         // SAFETY: the header demands a buffer of that length; `arguments` does not overlap it.
         let result = unsafe { buffer_mut("result", result, room) }?;
         let read = |answer: &[u8]| -> Outcome {
-            let Some(result_bytes) = result_bytes else { return Ok(()) };
+            let Some(result_bytes) = result_bytes.as_deref_mut() else { return Ok(()) };
             *result_bytes = answer.len();
             copy_into("result", result, answer)
         };
@@ -633,12 +639,17 @@ pub unsafe extern "C" fn handover_rpc_call(
             };
             answer.inspect_err(|error| endpoint.store_failure_code(error))
         });
+        if let Err(CallError::TooLong { .. } | CallError::ResultTooLong) = &answer
+            && let Some(result_bytes) = result_bytes
+        {
+            *result_bytes = 0;
+        }
         answer.map_err(call_fault)?
     })
 }
 
-/// Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0 if
-/// there was no such call, or if `endpoint` is null.
+/// Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0
+/// if that handler panicked, if there was no such call, or if `endpoint` is null.
 ///
 /// Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.

@@ -566,6 +566,15 @@ static int32_t fails(handover_rpc_endpoint *endpoint, const handover_rpc_request
     return -7;
 }
 
+static int32_t doubles(handover_rpc_endpoint *endpoint, const handover_rpc_request *request,
+                       handover_rpc_response *response, void *context)
+{
+    (void)endpoint, (void)context;
+    for (int at = 0; at < 2; at++)
+        OK(handover_rpc_respond(response, request->arguments, request->arguments_bytes));
+    return 0;
+}
+
 static void *serve(void *server)
 {
     OK(handover_rpc_serve(server));
@@ -667,7 +676,7 @@ static void long_messages(void)
     handover_rpc_config config;
     handover_rpc_endpoint *server, *client;
     handover_rpc_peer peer;
-    char address[128], *arguments = calloc(1, BYTES), *result = malloc(BYTES);
+    char address[128], *arguments = calloc(1, BYTES + 1), *result = malloc(BYTES);
     size_t bytes = BYTES;
     pthread_t thread;
     OK(handover_rpc_config_init(&config));
@@ -679,11 +688,19 @@ static void long_messages(void)
     OK(handover_rpc_create(&config, &client));
     OK(handover_rpc_listen(server, "sm://", address, sizeof address));
     OK(handover_rpc_register(server, "busy", 0, busy, NULL));
+    OK(handover_rpc_register(server, "doubles", 0, doubles, NULL));
     EXPECT_TRUE(pthread_create(&thread, NULL, serve, server) == 0);
     OK(handover_rpc_connect(client, address, &peer));
     arguments[BYTES - 1] = 7;
     OK(handover_rpc_call(client, peer, "busy", 0, arguments, BYTES, result, &bytes, HANDOVER_FOREVER));
     EXPECT_TRUE(bytes == BYTES && memcmp(arguments, result, BYTES) == 0);
+    EXPECT(handover_rpc_call(client, peer, "busy", 0, arguments, BYTES + 1, result, &bytes, HANDOVER_FOREVER),
+           HANDOVER_TOO_LONG);
+    EXPECT_TRUE(bytes == 0);
+    bytes = BYTES;
+    EXPECT(handover_rpc_call(client, peer, "doubles", 0, arguments, BYTES, result, &bytes, HANDOVER_FOREVER),
+           HANDOVER_TOO_LONG);
+    EXPECT_TRUE(bytes == 0);
     OK(handover_rpc_stop(server));
     pthread_join(thread, NULL);
     OK(handover_rpc_destroy(server));
