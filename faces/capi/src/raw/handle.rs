@@ -49,6 +49,12 @@ fn null_fault(name: &str) -> Fault {
     HANDOVER_NULL_ARGUMENT.because(format_args!("{name}: must not be null"))
 }
 
+/// Returns the status of a null argument after storing its message, for functions without a guard.
+#[cold]
+pub(super) fn refuse_null(name: &str) -> handover_status {
+    guard(|| Err(null_fault(name)))
+}
+
 /// Returns the value of a pointer argument, which must not be null.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Locks that are tried, and waited for with growing pauses.
 
-use super::handle::{guard, limit, require};
+use super::handle::{guard, limit, refuse_null, require};
 use crate::status::handover_status;
 use ::handover_lock::{Backoff, RawTryLock};
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ pub extern "C" fn handover_lock_create(
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_lock_try(lock: Option<&handover_lock>) -> handover_status {
-    let Some(lock) = lock else { return HANDOVER_NULL_ARGUMENT };
+    let Some(lock) = lock else { return refuse_null("lock") };
     if lock.lock.try_lock() { HANDOVER_OK } else { HANDOVER_BUSY }
 }
 
@@ -49,7 +49,7 @@ pub extern "C" fn handover_lock_take(
     lock: Option<&handover_lock>,
     timeout_ns: u64,
 ) -> handover_status {
-    let Some(lock) = lock else { return HANDOVER_NULL_ARGUMENT };
+    let Some(lock) = lock else { return refuse_null("lock") };
     if lock.lock.try_lock() {
         return HANDOVER_OK;
     }
@@ -74,7 +74,7 @@ pub extern "C" fn handover_lock_take(
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_lock_free(lock: Option<&handover_lock>) -> handover_status {
-    let Some(lock) = lock else { return HANDOVER_NULL_ARGUMENT };
+    let Some(lock) = lock else { return refuse_null("lock") };
     if lock.lock.is_locked() {
         lock.lock.unlock();
         return HANDOVER_OK;

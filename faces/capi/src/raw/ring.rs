@@ -4,7 +4,7 @@
 //! element of another size lies in the next greater one. A ring of exactly such a size copies a constant number
 //! of bytes.
 
-use super::handle::{buffer, buffer_mut, guard, put, require};
+use super::handle::{buffer, buffer_mut, guard, put, refuse_null, require};
 use crate::status::{Fault, handover_status};
 use handover_ring::{CapacityError, PushError, mpmc, mpsc, spsc};
 use std::cell::UnsafeCell;
@@ -620,10 +620,10 @@ pub unsafe extern "C" fn handover_ring_push(
     producer: Option<&handover_ring_producer>,
     element: *const c_void,
 ) -> handover_status {
-    // Neither a panic guard nor a message: a push takes a few ns, and cannot panic.
-    let Some(producer) = producer else { return HANDOVER_NULL_ARGUMENT };
+    // No panic guard: a push takes a few ns, and cannot panic.
+    let Some(producer) = producer else { return refuse_null("producer") };
     if element.is_null() {
-        return HANDOVER_NULL_ARGUMENT;
+        return refuse_null("element");
     }
     match &producer.end {
         // SAFETY: the element is not null; the header demands that it has the ring's size, and one thread at a time.
@@ -681,10 +681,10 @@ pub unsafe extern "C" fn handover_ring_pop(
     consumer: Option<&mut handover_ring_consumer>,
     element: *mut c_void,
 ) -> handover_status {
-    // Neither a panic guard nor a message: a pop takes a few ns, and cannot panic.
-    let Some(consumer) = consumer else { return HANDOVER_NULL_ARGUMENT };
+    // No panic guard: a pop takes a few ns, and cannot panic.
+    let Some(consumer) = consumer else { return refuse_null("consumer") };
     if element.is_null() {
-        return HANDOVER_NULL_ARGUMENT;
+        return refuse_null("element");
     }
     let is_popped = match &mut consumer.end {
         // SAFETY: the element is not null; the header demands that it has the ring's size.

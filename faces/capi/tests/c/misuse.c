@@ -94,10 +94,13 @@ static void rings(void)
     EXPECT(handover_ring_create(HANDOVER_RING_SPSC, 4, 4, &producer, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT_TRUE(producer == NULL && consumer == NULL);
     EXPECT(handover_ring_push(NULL, &element), HANDOVER_NULL_ARGUMENT);
+    EXPECT_TRUE(strstr(handover_last_error(), "producer: must not be null"));
     EXPECT(handover_ring_pop(NULL, &element), HANDOVER_NULL_ARGUMENT);
+    EXPECT_TRUE(strstr(handover_last_error(), "consumer: must not be null"));
 
     OK(handover_ring_create(HANDOVER_RING_SPSC, 4, 4, &producer, &consumer));
     EXPECT(handover_ring_push(producer, NULL), HANDOVER_NULL_ARGUMENT);
+    EXPECT_TRUE(strstr(handover_last_error(), "element: must not be null"));
     EXPECT(handover_ring_push_batch(producer, NULL, 1, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_ring_producer_clone(producer, &clone), HANDOVER_INVALID_ARGUMENT);
     EXPECT(handover_ring_consumer_clone(consumer, &second), HANDOVER_INVALID_ARGUMENT);
@@ -199,6 +202,7 @@ static void locks(void)
     OK(handover_lock_take(lock, HANDOVER_FOREVER));
     OK(handover_lock_free(lock));
     EXPECT(handover_lock_take(NULL, 0), HANDOVER_NULL_ARGUMENT);
+    EXPECT_TRUE(strstr(handover_last_error(), "lock: must not be null"));
     handover_lock_destroy(lock);
     handover_lock_destroy(NULL);
 }
