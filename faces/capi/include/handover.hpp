@@ -437,14 +437,16 @@ public:
 
     event_machine(event_machine &&other) noexcept : state_(std::move(other.state_)), handle_(std::move(other.handle_))
     {
-        state_->machine = this;
+        if (state_)
+            state_->machine = this;
     }
 
     event_machine &operator=(event_machine &&other) noexcept
     {
         handle_ = std::move(other.handle_);
         state_ = std::move(other.state_);
-        state_->machine = this;
+        if (state_)
+            state_->machine = this;
         return *this;
     }
 
@@ -731,14 +733,16 @@ public:
 
     rpc_endpoint(rpc_endpoint &&other) noexcept : state_(std::move(other.state_)), handle_(std::move(other.handle_))
     {
-        state_->endpoint = this;
+        if (state_)
+            state_->endpoint = this;
     }
 
     rpc_endpoint &operator=(rpc_endpoint &&other) noexcept
     {
         handle_ = std::move(other.handle_);
         state_ = std::move(other.state_);
-        state_->endpoint = this;
+        if (state_)
+            state_->endpoint = this;
         return *this;
     }
 

@@ -202,6 +202,17 @@ fn cpp_object_destroyed_within_its_own_handler_terminates_the_program() {
     }
 }
 
+#[test]
+fn cpp_wrapper_does_what_it_adds_to_the_c_interface() {
+    for compiler in ["g++", "clang++"] {
+        if has(compiler, "the C++ wrapper") {
+            let folder = tempfile::tempdir().expect("make a temporary folder");
+            let program = compile(compiler, "tests/c/wrapper.cpp", folder.path(), &[]);
+            assert_eq!(run(&mut command(program)), "done\n", "by {compiler}");
+        }
+    }
+}
+
 const REFUSED: &str = "every misuse was refused\n";
 
 #[test]
