@@ -45,15 +45,19 @@ private:
     handover_status status_;
 };
 
-/* Throws an error unless `status` is HANDOVER_OK. */
+/* Throws an error unless `status` is HANDOVER_OK. Its message has no details for statuses that may set no last error,
+ * as the last error may be that of an earlier function. */
 inline void check(handover_status status)
 {
-    if (status == HANDOVER_OK)
-        return;
-    std::string message = handover_strerror(status);
-    if (*handover_last_error() != '\0')
-        message += std::string(": ") + handover_last_error();
-    throw error(status, message);
+    switch (status) {
+    case HANDOVER_OK: return;
+    case HANDOVER_FULL:
+    case HANDOVER_EMPTY:
+    case HANDOVER_CLOSED:
+    case HANDOVER_TIMED_OUT:
+    case HANDOVER_BUSY: throw error(status, handover_strerror(status));
+    default: throw error(status, std::string(handover_strerror(status)) + ": " + handover_last_error());
+    }
 }
 
 /* Returns true for HANDOVER_OK and false for the expected outcome; throws for any other status. */
