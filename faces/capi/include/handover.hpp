@@ -5,7 +5,7 @@
  * use what the object owns; the handles of other classes are then leaked. A function that fails throws handover::error, except
  * for the expected outcomes (full, empty, closed, timed out), which are results. What handover.h says on threads,
  * ownership and blocking holds here too. Callbacks must not throw, except those of rpc_endpoint, whose exceptions are
- * errors of the caller.
+ * errors of the caller. get() of each class returns its handle, for functions of handover.h that have no method.
  *
  * Licence: MIT OR Apache-2.0.
  */
@@ -154,6 +154,7 @@ public:
     }
 
     void close() { check(handover_ring_producer_close(handle_.get())); }
+    handover_ring_producer *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_ring_producer, handover_ring_producer_destroy> handle_;
@@ -185,6 +186,7 @@ public:
     }
 
     void close() { check(handover_ring_consumer_close(handle_.get())); }
+    handover_ring_consumer *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_ring_consumer, handover_ring_consumer_destroy> handle_;
@@ -206,6 +208,7 @@ public:
     explicit notify_sender(handover_notify_sender *handle) : handle_(handle) {}
 
     void send() const { check(handover_notify_send(handle_.get())); }
+    handover_notify_sender *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_notify_sender, handover_notify_sender_destroy> handle_;
@@ -236,6 +239,7 @@ public:
 
     /* Ends that sleep; returns true if it consumed a notification. */
     bool finish() { return check_unless(handover_notify_finish(handle_.get()), HANDOVER_EMPTY); }
+    handover_notify_receiver *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_notify_receiver, handover_notify_receiver_destroy> handle_;
@@ -268,6 +272,7 @@ public:
         return check_unless(handover_lock_take(handle_.get(), detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
     }
     void unlock() { check(handover_lock_free(handle_.get())); }
+    handover_lock *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_lock, handover_lock_destroy> handle_;
@@ -334,6 +339,8 @@ public:
         return deadline_ns;
     }
 
+    handover_timer_wheel *get() const noexcept { return handle_.get(); }
+
 private:
     detail::handle<handover_timer_wheel, handover_timer_wheel_destroy> handle_;
 };
@@ -354,6 +361,8 @@ public:
         return detail::ring_outcome(handover_event_send(handle_.get(), &message));
     }
 
+    handover_event_address *get() const noexcept { return handle_.get(); }
+
 private:
     detail::handle<handover_event_address, handover_event_address_destroy> handle_;
 };
@@ -371,6 +380,8 @@ public:
             return std::nullopt;
         return event_address(address);
     }
+
+    handover_event_weak_address *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_event_weak_address, handover_event_weak_address_destroy> handle_;
@@ -390,6 +401,7 @@ public:
 
     /* Sends the reply; returns false if the requester has destroyed its end. Called once. */
     bool send(T *data) { return check_unless(handover_event_reply_send(handle_.release(), data), HANDOVER_CLOSED); }
+    handover_event_reply *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_event_reply, handover_event_reply_destroy> handle_;
@@ -409,6 +421,8 @@ public:
             return std::nullopt;
         return static_cast<T *>(data);
     }
+
+    handover_event_pending_reply *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_event_pending_reply, handover_event_pending_reply_destroy> handle_;
@@ -494,6 +508,7 @@ public:
     void unwatch(std::uint64_t watch) { check(handover_event_unwatch(handle_.get(), watch)); }
     void run() { check(handover_event_run(handle_.get())); }
     void stop() { check(handover_event_stop(handle_.get())); }
+    handover_event_machine *get() const noexcept { return handle_.get(); }
 
 private:
     struct state {
@@ -525,6 +540,7 @@ public:
     }
 
     static void yield() { handover_fiber_yield(); }
+    handover_fiber *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_fiber, handover_fiber_destroy> handle_;
@@ -562,6 +578,8 @@ public:
         return fiber(fiber_handle);
     }
 
+    handover_fiber_runtime *get() const noexcept { return handle_.get(); }
+
 private:
     static void *run_function(void *argument) noexcept
     {
@@ -597,6 +615,7 @@ public:
 
     /* Makes it unset; returns false if it was not set. */
     bool reset() { return check_unless(handover_fiber_eventual_reset(handle_.get()), HANDOVER_EMPTY); }
+    handover_fiber_eventual *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_fiber_eventual, handover_fiber_eventual_destroy> handle_;
@@ -669,10 +688,22 @@ public:
         return number;
     }
 
-    /* Queues a packet; returns false if its flow or the scheduler is full. */
+    /* Queues a packet; returns false if its flow or the scheduler is full. The oldest packet of a flow with
+     * `drops_oldest` may be lost for it. */
     bool enqueue(std::uint64_t now_ns, const handover_sched_packet &packet)
     {
         return check_unless(handover_sched_enqueue(handle_.get(), now_ns, &packet, nullptr, nullptr), HANDOVER_FULL);
+    }
+
+    /* Queues a packet like the other enqueue(); the packet that was dropped for it, if any, goes to `dropped`. */
+    bool enqueue(std::uint64_t now_ns, const handover_sched_packet &packet,
+                 std::optional<handover_sched_packet> &dropped)
+    {
+        bool has_dropped = false;
+        handover_sched_packet oldest;
+        const auto status = handover_sched_enqueue(handle_.get(), now_ns, &packet, &has_dropped, &oldest);
+        dropped = has_dropped ? std::optional(oldest) : std::nullopt;
+        return check_unless(status, HANDOVER_FULL);
     }
 
     std::optional<handover_sched_packet> dequeue(std::uint64_t now_ns)
@@ -682,6 +713,8 @@ public:
             return std::nullopt;
         return packet;
     }
+
+    handover_sched *get() const noexcept { return handle_.get(); }
 
 private:
     static void collect(const handover_sched_packet *packet, void *packets) noexcept
@@ -815,6 +848,8 @@ public:
         return check_unless(handover_rpc_progress(handle_.get(), detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
     }
 
+    handover_rpc_endpoint *get() const noexcept { return handle_.get(); }
+
 private:
     struct state;
     struct registered {
@@ -867,6 +902,8 @@ public:
         check(handover_probe_finish(handle_.release(), &summary));
         return summary;
     }
+
+    handover_probe_recording *get() const noexcept { return handle_.get(); }
 
 private:
     detail::handle<handover_probe_recording, detail::finish_recording> handle_;

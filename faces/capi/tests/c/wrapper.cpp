@@ -1,4 +1,4 @@
-/* What classes and functions of handover.hpp add to the C interface: moves and messages of errors. */
+/* What classes and functions of handover.hpp add to the C interface: moves, messages of errors, and results. */
 #include <handover.hpp>
 
 #include <cstdio>
@@ -58,9 +58,27 @@ static void messages()
         EXPECT_TRUE(thrown_by([=] { handover::check(status); }) == handover_strerror(status));
 }
 
+static void dropped_packets()
+{
+    handover::scheduler scheduler("rr", 1, 8);
+    handover_sched_flow flow;
+    handover::check(handover_sched_flow_init(&flow));
+    flow.packets_max = 1;
+    flow.drops_oldest = 1;
+    const auto number = scheduler.add_flow(flow);
+    int first, second;
+    std::optional<handover_sched_packet> dropped;
+    EXPECT_TRUE(scheduler.enqueue(0, { number, 100, &first }, dropped) && !dropped);
+    EXPECT_TRUE(scheduler.enqueue(0, { number, 100, &second }, dropped) && dropped->token == &first);
+    handover_sched_totals totals;
+    handover::check(handover_sched_count(scheduler.get(), &totals));
+    EXPECT_TRUE(totals.enqueued == 2 && totals.dropped == 1);
+}
+
 int main()
 {
     moves();
+    dropped_packets();
     messages();
     std::puts("done");
     return 0;
