@@ -305,8 +305,7 @@ public:
     std::uint64_t start_periodic(std::uint64_t first_ns, nanoseconds period, T *payload)
     {
         std::uint64_t timer;
-        const auto period_ns = static_cast<std::uint64_t>(period.count());
-        check(handover_timer_start_periodic(handle_.get(), first_ns, period_ns, payload, &timer));
+        check(handover_timer_start_periodic(handle_.get(), first_ns, detail::limit_ns(period), payload, &timer));
         return timer;
     }
 

@@ -58,6 +58,13 @@ static void messages()
         EXPECT_TRUE(thrown_by([=] { handover::check(status); }) == handover_strerror(status));
 }
 
+static void periods()
+{
+    handover::timer_wheel<int> wheel(1, 0);
+    const auto message = thrown_by([&] { wheel.start_periodic(1, handover::nanoseconds(-1), nullptr); });
+    EXPECT_TRUE(message.find("period_ns=0") != std::string::npos);
+}
+
 static void dropped_packets()
 {
     handover::scheduler scheduler("rr", 1, 8);
@@ -78,6 +85,7 @@ static void dropped_packets()
 int main()
 {
     moves();
+    periods();
     dropped_packets();
     messages();
     std::puts("done");
