@@ -323,8 +323,8 @@ pub struct handover_fiber_eventual {
 
 impl handover_fiber_eventual {
     fn value(&self) -> *mut c_void {
-        // Relaxed: the event orders the store in set() before its waiters.
-        self.value.load(Ordering::Relaxed)
+        // Acquire: pairs with the Release in set(), which may be a later one than the event was waited for.
+        self.value.load(Ordering::Acquire)
     }
 }
 
@@ -364,8 +364,8 @@ pub extern "C" fn handover_fiber_eventual_set(
         if eventual.is_taken.swap(true, Ordering::Acquire) {
             return Err(taken());
         }
-        // Relaxed: the event publishes the value to its waiters.
-        eventual.value.store(value, Ordering::Relaxed);
+        // Release: publishes what the value points to, to the Acquire in value().
+        eventual.value.store(value, Ordering::Release);
         eventual.event.set(()).map_err(|_| taken())
     })
 }
