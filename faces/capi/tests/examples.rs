@@ -277,6 +277,17 @@ fn probes_of_c_are_switched_by_the_environment() {
     assert_eq!(events_count(&trace), 113);
 }
 
+#[test]
+fn probes_of_a_closed_shared_object_can_be_switched() {
+    if !has("gcc", "probes of a shared object") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("make a temporary folder");
+    let object = compile("gcc", "tests/c/plugin.c", folder.path(), &["-shared", "-fPIC"]);
+    let program = compile("gcc", "tests/c/unload.c", folder.path(), &["-ldl"]);
+    assert_eq!(run(command(program).arg(object)), "success: 1 site\n");
+}
+
 /// Options for C code with both sanitizers. They do not check the code of the library, whose allocations they see.
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 

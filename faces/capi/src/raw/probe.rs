@@ -155,13 +155,29 @@ pub unsafe extern "C" fn handover_probe_record(
     });
 }
 
-/// Registers the sites of an object. Called by `handover_probe.h` before `main`, or when a shared object is loaded.
+/// Registers the sites of an object, which then stays loaded. Called by `handover_probe.h` before `main`, or when a
+/// shared object is loaded.
 // SAFETY: no other symbol has this name: libhandover-trace.so, which has it too, is loaded instead of this library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_probe_register(start: *const c_void, stop: *const c_void) {
     guard(|| {
-        // SAFETY: the header passes the bounds of its object's section, which lives as long as the object is loaded.
+        keep_loaded(start);
+        // SAFETY: the header passes the bounds of its object's section, and the object stays loaded.
         unsafe { register_section(start, stop) };
         Ok(())
     });
+}
+
+/// Adds a reference to the object that contains `address`, so that `dlclose` does not unload it. The loader finds no
+/// object with the name of the program, which is never unloaded.
+fn keep_loaded(address: *const c_void) {
+    let mut object = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: dladdr only compares the address; it writes the structure if it returns another number than 0.
+    if unsafe { libc::dladdr(address, object.as_mut_ptr()) } == 0 {
+        return;
+    }
+    // SAFETY: dladdr returned another number than 0.
+    let name = unsafe { object.assume_init() }.dli_fname;
+    // SAFETY: the name is a string of the loader, which lives as long as the object; RTLD_NOLOAD loads nothing.
+    unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
 }
