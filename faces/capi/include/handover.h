@@ -1611,7 +1611,7 @@ enum handover_status handover_rpc_withdraw(const struct handover_rpc_endpoint *e
 
 /**
  * Reads a bulk handle from the bytes of a message, at most `HANDOVER_RPC_BULK_BYTES` of `bytes_count`; stores it in
- * `bulk`, and the length of its memory in `memory_bytes`, unless that is null.
+ * `bulk`, and the length of its memory in `memory_bytes`, unless that is null. `bytes` and `bulk` may overlap.
  *
  * Errors: `HANDOVER_INVALID_ARGUMENT` if the bytes are no handle.
  * Threads: any. Blocking: never. Ownership: the bytes are copied.
@@ -1755,7 +1755,7 @@ enum handover_status handover_sched_set_tenant_weight(struct handover_sched *sch
  * Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
  *
  * If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
- * `dropped`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
+ * `dropped`, which may be `packet`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
  *
  * Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
  * `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.

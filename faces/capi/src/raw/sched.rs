@@ -340,7 +340,7 @@ fn refusal_fault(reason: Refusal) -> Fault {
 /// Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
 ///
 /// If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
-/// `dropped`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
+/// `dropped`, which may be `packet`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
 ///
 /// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
 /// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
@@ -348,17 +348,19 @@ fn refusal_fault(reason: Refusal) -> Fault {
 /// that of a packet that is dropped while `dropped` is null is not returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn handover_sched_enqueue(
+pub unsafe extern "C" fn handover_sched_enqueue(
     scheduler: Option<&mut handover_sched>,
     now_ns: u64,
-    packet: Option<&handover_sched_packet>,
+    packet: *const handover_sched_packet,
     has_dropped: Option<&mut MaybeUninit<bool>>,
-    dropped: Option<&mut MaybeUninit<handover_sched_packet>>,
+    dropped: *mut handover_sched_packet,
 ) -> handover_status {
     guard(|| {
         let scheduler = require("scheduler", scheduler)?.get_mut();
-        let handover_sched_packet { flow, length_bytes, token } = *require("packet", packet)?;
-        if dropped.is_some() && has_dropped.is_none() {
+        // SAFETY: the header demands a packet, or null. It is copied, as `dropped` may be the same.
+        let packet = *require("packet", unsafe { packet.as_ref() })?;
+        let handover_sched_packet { flow, length_bytes, token } = packet;
+        if !dropped.is_null() && has_dropped.is_none() {
             return Err(HANDOVER_NULL_ARGUMENT.because("has_dropped: must not be null"));
         }
         let packet = Packet { flow, length_bytes, token: UserPointer(token) };
@@ -368,8 +370,11 @@ pub extern "C" fn handover_sched_enqueue(
             EnqueueOutcome::Replaced(old) => Some(old),
         };
         put(has_dropped, old.is_some());
-        if let Some(old) = old {
-            put(dropped, old.into());
+        if let Some(old) = old
+            && !dropped.is_null()
+        {
+            // SAFETY: the header demands memory for a packet, or null.
+            unsafe { dropped.write(old.into()) };
         }
         Ok(())
     })

@@ -283,6 +283,9 @@ static void schedulers(void)
         OK(handover_sched_enqueue(scheduler, 0, &packet, &has_dropped, &dropped));
     }
     EXPECT_TRUE(has_dropped && dropped.token == NULL && dropped.length_bytes == 50);
+    packet.token = (void *)3;
+    OK(handover_sched_enqueue(scheduler, 0, &packet, &has_dropped, &packet));
+    EXPECT_TRUE(has_dropped && packet.token == (void *)1);
     EXPECT(handover_sched_enqueue(scheduler, 0, &packet, NULL, &dropped), HANDOVER_NULL_ARGUMENT);
     packet.flow = 9;
     EXPECT(handover_sched_enqueue(scheduler, 0, &packet, NULL, NULL), HANDOVER_NOT_FOUND);
@@ -292,7 +295,7 @@ static void schedulers(void)
         OK(handover_sched_dequeue(scheduler, 0, &packet));
     EXPECT(handover_sched_dequeue(scheduler, 0, &packet), HANDOVER_EMPTY);
     OK(handover_sched_count(scheduler, &totals));
-    EXPECT_TRUE(totals.enqueued == 5 && totals.dequeued == 4 && totals.dropped == 1 && totals.refused == 3);
+    EXPECT_TRUE(totals.enqueued == 6 && totals.dequeued == 4 && totals.dropped == 2 && totals.refused == 3);
 
     for (uintptr_t at = 0; at < 2; at++) {
         packet = (handover_sched_packet){ .flow = 1, .length_bytes = 50, .token = (void *)at };
@@ -651,6 +654,8 @@ static void calls(void)
     OK(handover_rpc_expose(client, memory, HANDOVER_RPC_READ_WRITE, &bulk));
     OK(handover_rpc_bulk_read(bulk.bytes, sizeof bulk.bytes, &copy, &memory_bytes));
     EXPECT_TRUE(memory_bytes == 4096 && memcmp(&bulk, &copy, sizeof bulk) == 0);
+    OK(handover_rpc_bulk_read(copy.bytes, sizeof copy.bytes, &copy, NULL));
+    EXPECT_TRUE(memcmp(&bulk, &copy, sizeof bulk) == 0);
     memset(copy.bytes, 0xff, sizeof copy.bytes);
     EXPECT(handover_rpc_bulk_read("", 0, &copy, NULL), HANDOVER_INVALID_ARGUMENT);
     handover_rpc_range range = { .bytes = 17, .timeout_ns = 60000 * MS };

@@ -8,6 +8,7 @@ use handover_rpc::{
 };
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use handover_status::*;
@@ -222,7 +223,7 @@ pub extern "C" fn handover_rpc_withdraw(
 }
 
 /// Reads a bulk handle from the bytes of a message, at most `HANDOVER_RPC_BULK_BYTES` of `bytes_count`; stores it in
-/// `bulk`, and the length of its memory in `memory_bytes`, unless that is null.
+/// `bulk`, and the length of its memory in `memory_bytes`, unless that is null. `bytes` and `bulk` may overlap.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` if the bytes are no handle.
 /// Threads: any. Blocking: never. Ownership: the bytes are copied.
@@ -231,17 +232,19 @@ pub extern "C" fn handover_rpc_withdraw(
 pub unsafe extern "C" fn handover_rpc_bulk_read(
     bytes: *const c_void,
     bytes_count: usize,
-    bulk: Option<&mut MaybeUninit<handover_rpc_bulk>>,
+    bulk: *mut handover_rpc_bulk,
     memory_bytes: Option<&mut MaybeUninit<u64>>,
 ) -> handover_status {
     guard(|| {
-        let place = require("bulk", bulk)?;
+        let place = require("bulk", NonNull::new(bulk))?;
         // SAFETY: the header demands a buffer of that length.
         let bytes = unsafe { buffer("bytes", bytes, bytes_count) }?;
         let (handle, _) = postcard::take_from_bytes::<BulkHandle>(bytes).map_err(|error| {
             HANDOVER_INVALID_ARGUMENT.because(format_args!("bytes: not a handle: {error}"))
         })?;
-        place.write(handover_rpc_bulk::encode(&handle)?);
+        let encoded = handover_rpc_bulk::encode(&handle)?;
+        // SAFETY: the header demands memory for a handle. `bytes`, which it may overlap, is not read any more.
+        unsafe { place.write(encoded) };
         put(memory_bytes, handle.len_bytes());
         Ok(())
     })
