@@ -14,7 +14,10 @@ static int32_t sum(handover_rpc_endpoint *endpoint, const handover_rpc_request *
         return 22;
     }
     const handover_rpc_range range = { .bytes = bytes, .timeout_ns = 60000000000 };
-    CHECK(handover_rpc_pull(endpoint, request->peer, &bulk, memory, &range));
+    if (handover_rpc_pull(endpoint, request->peer, &bulk, memory, &range)) {
+        handover_rpc_fail(response, handover_last_error());
+        return 5;
+    }
     for (uint64_t at = 0; at < bytes;) {
         uint8_t piece[4096];
         size_t count = bytes - at < sizeof piece ? (size_t)(bytes - at) : sizeof piece;
