@@ -246,7 +246,8 @@ pub extern "C" fn handover_fiber_sleep_until(deadline_ns: u64) {
 /// should be non-blocking, as a wait may end without a reason.
 ///
 /// Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_INVALID_ARGUMENT` for a negative descriptor;
-/// `HANDOVER_SYSTEM` for a descriptor that is not open, or that the kernel cannot poll, such as a regular file.
+/// `HANDOVER_SYSTEM` for a descriptor that is not open, or on which a fiber cannot wait in epoll, such as a regular
+/// file; on a thread that is no fiber, and for a `timeout_ns` of 0, a regular file is ready at once.
 /// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
 /// others meanwhile. Ownership: the descriptor stays the program's, and must be open meanwhile.
 // SAFETY: no other symbol has this name.

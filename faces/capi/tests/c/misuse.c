@@ -513,6 +513,8 @@ static void fibers(void)
     EXPECT(handover_fiber_wait_readable(shared.pipes[0], 0), HANDOVER_TIMED_OUT);
     OK(handover_fiber_wait_writable(shared.pipes[1], HANDOVER_FOREVER));
     EXPECT(handover_fiber_wait_writable(-1, 0), HANDOVER_INVALID_ARGUMENT);
+    EXPECT(handover_fiber_wait_readable(12345, 0), HANDOVER_SYSTEM);
+    EXPECT(handover_fiber_wait_writable(12345, HANDOVER_FOREVER), HANDOVER_SYSTEM);
     EXPECT(handover_fiber_runtime_create(0, 0, &shared.runtime), HANDOVER_INVALID_ARGUMENT);
     OK(handover_fiber_runtime_create(1, 256 << 10, &shared.runtime));
     OK(handover_fiber_eventual_create(&shared.eventual));

@@ -39,7 +39,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// An error of epoll_ctl(2), such as `PermissionDenied` for a regular file, which is always ready; or of creating the
-/// worker's epoll set.
+/// worker's epoll set. An ordinary thread waits in poll(2), for which a regular file is ready.
 ///
 /// # Blocking
 /// Blocks the fiber; its worker runs others, and sleeps in epoll_pwait2(2) if there are none. On an ordinary thread,
@@ -118,7 +118,11 @@ fn wait_as_thread(fd: BorrowedFd<'_>, flags: Flags, deadline_ns: u64) -> io::Res
         let left_ns = deadline_ns.saturating_sub(clock::now_ns());
         // Cannot fail: it is at most 2^64 ns.
         let timeout = Timespec::try_from(Duration::from_nanos(left_ns)).ok();
-        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
+        let mut polled = [PollFd::from_borrowed_fd(fd, flags)];
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) if polled[0].revents().contains(PollFlags::NVAL) => {
+                return Err(Errno::BADF.into());
+            }
             Ok(ready_count) => return Ok(ready_count != 0),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
