@@ -628,7 +628,7 @@ typedef struct handover_sched_totals {
      */
     uint64_t dequeued;
     /**
-     * Number of accepted packets that were later dropped in favour of newer ones.
+     * Number of accepted packets that were later dropped in favour of newer ones, or with their flow.
      */
     uint64_t dropped;
     /**
@@ -891,7 +891,8 @@ enum handover_status handover_event_run(const struct handover_event_machine *mac
 
 /**
  * Runs one round of the machine, for a program that has a loop of its own; waits first if there is no work and
- * `should_wait` is not 0. The number of handled messages goes to `handled_count`, unless that is null.
+ * `should_wait` is not 0. The number of handled messages goes to `handled_count`, unless that is null, also if the
+ * machine was asked to stop.
  *
  * Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was asked to stop; otherwise as
  * `handover_event_run`.
@@ -1237,7 +1238,8 @@ enum handover_status handover_probe_start(const char *path,
                                           struct handover_probe_recording **recording);
 
 /**
- * Stops a recording and writes all events that are not written yet; its summary goes to `summary`, unless that is null.
+ * Stops a recording and writes all events that are not written yet; its summary goes to `summary`, unless that is null,
+ * also if writing failed.
  *
  * Errors: `HANDOVER_SYSTEM` for the first error of writing.
  * Threads: any, while no other thread uses this handle. Blocking: until all events are written. Ownership: the handle
@@ -1650,7 +1652,8 @@ enum handover_status handover_rpc_push(const struct handover_rpc_endpoint *endpo
 
 /**
  * Creates a scheduler without flows. `discipline` is one of `fifo`, `rr`, `rr1`, `prio`, `wf2q+`, `qfq`, `qfq+` and
- * `pacing`.
+ * `pacing`. The memory for `flows_max` flows and `packets_max` packets is allocated here; the process is aborted if
+ * there is not enough.
  *
  * Errors: `HANDOVER_NOT_FOUND` for an unknown discipline; `HANDOVER_INVALID_ARGUMENT` for a limit outside its range.
  * Threads: any; a scheduler may move between threads, and one at a time may use it. Blocking: never. Ownership: the
@@ -1695,7 +1698,8 @@ enum handover_status handover_sched_add_flow(struct handover_sched *scheduler,
  * Adds a tenant, whose packets have at most `length_bytes_max` bytes, with a weight among the tenants. Its number, 0
  * for the first, goes to `number`.
  *
- * Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants.
+ * Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants;
+ * `HANDOVER_FULL` for more than `flows_max` tenants.
  * Threads: one at a time. Blocking: never.
  */
 enum handover_status handover_sched_add_tenant(struct handover_sched *scheduler,

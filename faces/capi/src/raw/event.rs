@@ -727,7 +727,8 @@ pub extern "C" fn handover_event_run(machine: Option<&handover_event_machine>) -
 }
 
 /// Runs one round of the machine, for a program that has a loop of its own; waits first if there is no work and
-/// `should_wait` is not 0. The number of handled messages goes to `handled_count`, unless that is null.
+/// `should_wait` is not 0. The number of handled messages goes to `handled_count`, unless that is null, also if the
+/// machine was asked to stop.
 ///
 /// Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was asked to stop; otherwise as
 /// `handover_event_run`.

@@ -105,7 +105,8 @@ pub unsafe extern "C" fn handover_probe_start(
     })
 }
 
-/// Stops a recording and writes all events that are not written yet; its summary goes to `summary`, unless that is null.
+/// Stops a recording and writes all events that are not written yet; its summary goes to `summary`, unless that is null,
+/// also if writing failed.
 ///
 /// Errors: `HANDOVER_SYSTEM` for the first error of writing.
 /// Threads: any, while no other thread uses this handle. Blocking: until all events are written. Ownership: the handle

@@ -97,14 +97,15 @@ pub struct handover_sched_totals {
     pub enqueued: u64,
     /// Number of packets dequeued.
     pub dequeued: u64,
-    /// Number of accepted packets that were later dropped in favour of newer ones.
+    /// Number of accepted packets that were later dropped in favour of newer ones, or with their flow.
     pub dropped: u64,
     /// Number of packets refused.
     pub refused: u64,
 }
 
 /// Creates a scheduler without flows. `discipline` is one of `fifo`, `rr`, `rr1`, `prio`, `wf2q+`, `qfq`, `qfq+` and
-/// `pacing`.
+/// `pacing`. The memory for `flows_max` flows and `packets_max` packets is allocated here; the process is aborted if
+/// there is not enough.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` for an unknown discipline; `HANDOVER_INVALID_ARGUMENT` for a limit outside its range.
 /// Threads: any; a scheduler may move between threads, and one at a time may use it. Blocking: never. Ownership: the
@@ -226,7 +227,8 @@ fn flow_fault(error: FlowError) -> Fault {
 /// Adds a tenant, whose packets have at most `length_bytes_max` bytes, with a weight among the tenants. Its number, 0
 /// for the first, goes to `number`.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants;
+/// `HANDOVER_FULL` for more than `flows_max` tenants.
 /// Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
