@@ -352,12 +352,14 @@ impl<D> ReactorState<D> {
     }
 
     /// Records that the send queue would overflow; returns the error. The connection is closed when
-    /// its handler returns.
+    /// its handler returns. Until then nothing more is sent: the peer may have received a part of
+    /// the latest message.
     fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let overflow = SendQueueOverflow { queued_bytes, queued_bytes_max };
         self.call.overflow = Some(overflow);
         self.call.should_stop = true;
+        self.call.is_open = false;
         self.call.clear_replies();
         overflow.into()
     }

@@ -4,7 +4,7 @@
 use handover_net::engine::{BytesCodec, LengthPrefixCodec, TimeoutError, WaterMarkCrossing};
 use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
-    FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor,
+    FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor, WriteError,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, bind, send,
@@ -29,6 +29,8 @@ enum Event {
     Accepted(ConnHandle<u64>),
     Connected(u64),
     Message(Vec<u8>),
+    /// Result of a write after an overflow of the send queue.
+    WrittenLate(Result<(), WriteError>),
     Crossed(WaterMarkCrossing),
     Triggered,
     Closed(u64, String),
@@ -60,7 +62,10 @@ impl Handler for Echo {
             b"panic" => panic!("requested panic"),
             b"close" => conn.close(),
             b"abort" => conn.abort(),
-            b"flood" => while conn.write(&[0; 1000]).is_ok() {},
+            b"flood" => {
+                while conn.write(&[0; 1000]).is_ok() {}
+                let _ = self.0.send(Event::WrittenLate(conn.write(b"late")));
+            }
             b"tell" => drop(self.0.send(Event::Message(message.to_vec()))),
             b"hello from the client" => drop(self.0.send(Event::Message(message.to_vec()))),
             _ => drop(conn.send(message)),
@@ -402,6 +407,15 @@ fn flooding_beyond_queued_bytes_max_closes_the_connection() {
     service.assert_serves_others();
     let (stats, _) = service.net.stop(TIMEOUT).unwrap();
     assert_eq!(stats.slow_readers_count, 1);
+}
+
+#[test]
+fn write_after_an_overflow_in_the_same_call_is_refused() {
+    let service = serve(Config::default().queued_bytes_max(1 << 18));
+    let (mut peer, _) = service.connect();
+    peer.write_all(&framed(b"flood")).unwrap();
+    let late = service.next();
+    assert!(matches!(late, Event::WrittenLate(Err(WriteError::Closed))), "{late:?}");
 }
 
 #[test]
