@@ -50,10 +50,23 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the socket's pending error as `Err`, and clears it. It can also be the error of a failed
-/// attempt to connect.
+/// Returns the socket's pending error as `Err`, and clears it.
 pub(crate) fn take_socket_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
+}
+
+/// Returns `true` if the socket is connected, and `false` while it is connecting.
+///
+/// A socket that is connected to itself counts as refused. The kernel may connect it so if nobody listens at a port of
+/// this machine and the socket has this port (RFC 9293, section 3.5: simultaneous open).
+pub(crate) fn is_connected(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    take_socket_error(fd)?;
+    match peer_address(fd) {
+        Ok(peer) if local_address(fd) == Ok(peer) => Err(Errno::CONNREFUSED),
+        Ok(_) => Ok(true),
+        Err(Errno::NOTCONN) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {

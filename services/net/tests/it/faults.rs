@@ -3,7 +3,7 @@
 
 use handover_net::engine::{BytesCodec, LengthPrefixCodec, TimeoutError, WaterMarkCrossing};
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
+    AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, ConnectOptions, Connections,
     FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor, WriteError,
 };
 use rustix::net::{
@@ -496,6 +496,16 @@ fn refused_connect_is_reported() {
     let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED.into());
     assert_eq!(service.closed(), (7, refused.to_string()));
     assert!(std::error::Error::source(&refused).is_none(), "the message contains the cause");
+}
+
+#[test]
+fn connection_to_itself_counts_as_refused() {
+    let service = serve(Config::default());
+    // Nobody listens there any more. No other test uses this IP address, so none can take the port.
+    let address = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+    service.net.connect(ConnectOptions::new(address).with_source(address), 7).unwrap();
+    let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED.into());
+    assert_eq!(service.closed(), (7, refused.to_string()));
 }
 
 #[test]

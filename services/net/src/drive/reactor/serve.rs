@@ -73,9 +73,13 @@ impl<H: Handler> Reactor<H> {
         if !slot.flags.intersects(ConnFlags::WRITABLE) {
             return false;
         }
-        if let Err(errno) = socket::take_socket_error(slot.fd.as_fd()) {
-            self.close(key, &CloseReason::ConnectFailed(errno.into()));
-            return false;
+        match socket::is_connected(slot.fd.as_fd()) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(errno) => {
+                self.close(key, &CloseReason::ConnectFailed(errno.into()));
+                return false;
+            }
         }
         slot.flags.remove(ConnFlags::CONNECTING.union(ConnFlags::WRITABLE));
         slot.flags.insert(ConnFlags::UNSENT);
