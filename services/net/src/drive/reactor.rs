@@ -433,32 +433,52 @@ impl<H: Handler> Reactor<H> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
         slot.timer = None;
-        let flags = slot.flags;
-        let limits = core.limits_with_flags(flags);
-        let Some(slot) = core.slab.get(key) else { return };
-        let exceeded = slot.protocol.exceeded_timeout(&limits, core.now_ns);
-        let is_over = core.deadline_ns(slot).is_some_and(|until_ns| until_ns <= core.now_ns);
-        if flags.intersects(ConnFlags::LINGERING) && is_over {
-            // A close now would discard the sent bytes that the peer's kernel had no space for yet.
-            let now_ms = core.now_ms();
-            if let Some(slot) = core.slab.get_mut(key)
-                && slot.protocol.should_await_acknowledgements(
-                    raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0),
-                )
-            {
-                slot.active_ms = now_ms;
-                return core.arm_timer(key);
-            }
-            self.close(key, &self.local_close_reason());
-        } else if flags.intersects(ConnFlags::CONNECTING) && is_over {
-            core.stats.timed_out_count += 1;
-            self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT.into()));
-        } else if let Some(what) = exceeded {
-            core.stats.timed_out_count += 1;
-            self.close(key, &what.into());
-        } else {
-            core.arm_timer(key);
+        if slot.flags.intersects(ConnFlags::LINGERING) {
+            return self.handle_linger_timer(key);
         }
+        if self.exceeded_timeout(key).is_some() {
+            self.serve_unreported(key);
+        }
+        match self.exceeded_timeout(key) {
+            Some(why) => {
+                self.core.stats.timed_out_count += 1;
+                self.close(key, &why);
+            }
+            None => self.core.arm_timer(key),
+        }
+    }
+
+    /// Returns the reason to close a connection if it has exceeded the time limit of its connecting,
+    /// handshake, message or sending.
+    fn exceeded_timeout(&self, key: ConnKey) -> Option<CloseReason> {
+        let core = &self.core;
+        let slot = core.slab.get(key)?;
+        if slot.flags.intersects(ConnFlags::CONNECTING) {
+            let is_over = core.deadline_ns(slot)? <= core.now_ns;
+            return is_over.then(|| CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT.into()));
+        }
+        let limits = core.limits_with_flags(slot.flags);
+        slot.protocol.exceeded_timeout(&limits, core.now_ns).map(CloseReason::from)
+    }
+
+    /// Closes a lingering connection if its time is over.
+    fn handle_linger_timer(&mut self, key: ConnKey) {
+        let core = &mut self.core;
+        let (now_ms, now_ns) = (core.now_ms(), core.now_ns);
+        let Some(slot) = core.slab.get(key) else { return };
+        let is_over = core.deadline_ns(slot).is_some_and(|until_ns| until_ns <= now_ns);
+        let Some(slot) = core.slab.get_mut(key) else { return };
+        // A close now would discard the sent bytes that the peer's kernel had no space for yet.
+        if is_over
+            && slot.protocol.should_await_acknowledgements(
+                raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0),
+            )
+        {
+            slot.active_ms = now_ms;
+        } else if is_over {
+            return self.close(key, &self.local_close_reason());
+        }
+        core.arm_timer(key);
     }
 
     /// Starts a timer of the event loop that expires after `delay_ns` ns; 0 starts none.
@@ -487,15 +507,25 @@ impl<H: Handler> Reactor<H> {
                 if self.swept_index + 1 < slots_count { self.swept_index + 1 } else { 0 };
             let Some(key) = self.core.slab.key_at(self.swept_index) else { continue };
             let Some(slot) = self.core.slab.get(key) else { continue };
-            // A suspended connection is silent because we do not read it.
-            let is_exempt = slot.flags.intersects(
-                ConnFlags::CONNECTING.union(ConnFlags::LINGERING).union(ConnFlags::SUSPENDED),
-            );
-            if !is_exempt && self.core.since_ns(slot.active_ms) >= self.idle_timeout_ns {
+            // A connection that is not read is silent for that reason.
+            let is_exempt =
+                slot.flags.is_read_blocked() || slot.flags.intersects(ConnFlags::LINGERING);
+            let key = key.into();
+            if is_exempt || !self.has_been_idle(key) {
+                continue;
+            }
+            self.serve_unreported(key);
+            if self.has_been_idle(key) {
                 self.core.stats.timed_out_count += 1;
-                self.close(key.into(), &CloseReason::Idle);
+                self.close(key, &CloseReason::Idle);
             }
         }
+    }
+
+    /// Returns `true` if the connection exists and was idle for `idle_timeout_ns`.
+    fn has_been_idle(&self, key: ConnKey) -> bool {
+        let slot = self.core.slab.get(key);
+        slot.is_some_and(|it| self.core.since_ns(it.active_ms) >= self.idle_timeout_ns)
     }
 
     /// Begins to stop: accepts no more connections, and reads the bytes that have arrived.

@@ -86,6 +86,24 @@ impl ConnFlags {
     /// The kernel accepted fewer bytes than offered, and will report when it has space.
     pub(crate) const SEND_BLOCKED: Self = Self(1 << 14);
 
+    /// Flags that each forbid reading a connection after the TLS handshake, if it uses TLS.
+    pub(crate) const READ_BLOCKERS: Self = Self::SUSPENDED
+        .union(Self::ABOVE_HIGH_WATER)
+        .union(Self::CLOSING)
+        .union(Self::CONNECTING)
+        .union(Self::ABORTED);
+    /// Flags that each forbid reading during the TLS handshake. The handshake continues even if the
+    /// program has suspended or closed the connection.
+    const HANDSHAKE_BLOCKERS: Self = Self::CONNECTING.union(Self::ABORTED);
+
+    /// Returns `true` if the connection must not be read now.
+    pub(crate) fn is_read_blocked(self) -> bool {
+        self.intersects(match self.intersects(Self::HANDSHAKING) {
+            true => Self::HANDSHAKE_BLOCKERS,
+            false => Self::READ_BLOCKERS,
+        })
+    }
+
     pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

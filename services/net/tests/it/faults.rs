@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 
 /// Time limit, at least ten times as long as any step takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Length of the reply to the message `pour`, in bytes. The kernel does not accept as much at once.
+const POURED_BYTES: u64 = 1 << 24;
+/// Duration of the handler call for a message that makes the thread stall.
+const STALL: Duration = Duration::from_millis(1500);
 
 /// Event that a handler reports to the test.
 #[derive(Debug)]
@@ -66,9 +70,26 @@ impl Handler for Echo {
                 while conn.write(&[0; 1000]).is_ok() {}
                 let _ = self.0.send(Event::WrittenLate(conn.write(b"late")));
             }
+            b"pour" => drop(conn.write(&vec![0; POURED_BYTES as usize])),
+            b"pour and close" => {
+                let _ = conn.write(&vec![0; POURED_BYTES as usize]);
+                conn.close();
+            }
+            b"stall" => {
+                let _ = self.0.send(Event::Message(message.to_vec()));
+                std::thread::sleep(STALL);
+            }
             b"tell" => drop(self.0.send(Event::Message(message.to_vec()))),
             b"hello from the client" => drop(self.0.send(Event::Message(message.to_vec()))),
-            _ => drop(conn.send(message)),
+            _ => match message.strip_prefix(b"connect and stall: ") {
+                Some(address) => {
+                    let address = std::str::from_utf8(address).unwrap();
+                    let address: SocketAddr = address.parse().unwrap();
+                    conn.connections().connect(address, 7).unwrap();
+                    std::thread::sleep(STALL);
+                }
+                None => drop(conn.send(message)),
+            },
         }
     }
 
@@ -346,6 +367,60 @@ fn idle_connection_is_closed_after_idle_timeout() {
     ask(&mut peer, b"first");
     assert_eq!(read_to_close(&mut peer), 0);
     assert_eq!(service.closed(), (1, CloseReason::Idle.to_string()));
+}
+
+#[test]
+fn connection_that_is_not_read_does_not_become_idle() {
+    let config = Config::default().idle_timeout(Duration::from_secs(1));
+    let service = serve(config.queued_bytes_max(2 * POURED_BYTES as u32));
+    for message in [&b"pour"[..], b"pour and close"] {
+        let (mut peer, _) = service.connect();
+        peer.write_all(&framed(message)).unwrap();
+        assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::High)));
+        std::thread::sleep(Duration::from_millis(1500));
+        std::io::copy(&mut (&peer).take(POURED_BYTES), &mut std::io::sink()).unwrap();
+        if message == b"pour" {
+            // The timeout starts again; within this time, idle connections are searched for twice.
+            std::thread::sleep(Duration::from_millis(300));
+            ask(&mut peer, b"still connected?");
+            drop(peer);
+            assert_eq!(service.closed().1, CloseReason::Peer.to_string());
+        } else {
+            assert_eq!(read_to_close(&mut peer), 0);
+            drop(peer);
+            assert_eq!(service.closed().1, CloseReason::Local.to_string());
+        }
+    }
+}
+
+#[test]
+fn bytes_that_arrive_in_time_during_a_stall_prevent_a_timeout() {
+    let timeout = Duration::from_secs(1);
+    for config in
+        [Config::default().message_timeout(timeout), Config::default().idle_timeout(timeout)]
+    {
+        let service = serve(config);
+        let ((mut peer, _), (mut stalling, _)) = (service.connect(), service.connect());
+        let message = framed(b"in two parts");
+        peer.write_all(&message[..5]).unwrap();
+        // The first part is read before the thread stalls.
+        ask(&mut stalling, b"first");
+        stalling.write_all(&framed(b"stall")).unwrap();
+        assert!(matches!(service.next(), Event::Message(_)));
+        peer.write_all(&message[5..]).unwrap();
+        assert_eq!(answer(&mut peer), b"in two parts");
+    }
+}
+
+#[test]
+fn connection_established_in_time_during_a_stall_does_not_time_out() {
+    let service = serve(Config::default().connect_timeout(Duration::from_secs(1)));
+    let listener = TcpListener::bind(here()).unwrap();
+    let (mut peer, _) = service.connect();
+    let message = format!("connect and stall: {}", listener.local_addr().unwrap());
+    peer.write_all(&framed(message.as_bytes())).unwrap();
+    let connected = service.next();
+    assert!(matches!(connected, Event::Connected(7)), "{connected:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::CloseReason;
 use crate::drive::conn::{Conn, ReceivedBytes};
 use crate::drive::core::{REPLY_BUFFER_KEPT_BYTES_MAX, ReactorState};
 use crate::drive::handler::Handler;
+use crate::drive::poll::EventSource;
 use crate::drive::slab::{ConnFlags, ConnKey};
 use crate::engine::{DeliveryResult, OpenedRecords, WaterMarkCrossing};
 use crate::stage;
@@ -14,15 +15,6 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Flags that each forbid reading a connection.
-const READ_BLOCKERS: ConnFlags = ConnFlags::SUSPENDED
-    .union(ConnFlags::ABOVE_HIGH_WATER)
-    .union(ConnFlags::CLOSING)
-    .union(ConnFlags::CONNECTING)
-    .union(ConnFlags::ABORTED);
-/// Flags that each forbid reading during the TLS handshake. The handshake continues even if the
-/// program has suspended or closed the connection.
-const HANDSHAKE_BLOCKERS: ConnFlags = ConnFlags::CONNECTING.union(ConnFlags::ABORTED);
 /// Maximum number of consecutive reads that discard bytes of a closed connection. Then other
 /// connections are served.
 const DISCARDS_MAX: u32 = 16;
@@ -63,6 +55,18 @@ impl<H: Handler> Reactor<H> {
             return self.close(key, &why);
         }
         self.finish_service(key);
+    }
+
+    /// Serves a connection as if epoll had reported it. Called before a time limit closes it: if the thread was busy,
+    /// bytes that arrived in time may still wait to be read.
+    pub(super) fn serve_unreported(&mut self, key: ConnKey) {
+        let core = &mut self.core;
+        let Some(slot) = core.slab.get_mut(key) else { return };
+        if slot.flags.intersects(ConnFlags::QUEUED) {
+            core.ready.retain(|source| *source != EventSource::Connection(key));
+        }
+        slot.flags.insert(ConnFlags::READABLE.union(ConnFlags::WRITABLE));
+        self.serve_connection(key);
     }
 
     /// Completes an attempt to connect. Returns `false` if there is no result yet, or if it failed
@@ -119,7 +123,7 @@ impl<H: Handler> Reactor<H> {
             return self.discard(key);
         }
         let has_backlog = slot.flags.intersects(ConnFlags::BACKLOG);
-        if slot.flags.intersects(read_blockers(slot.flags)) {
+        if slot.flags.is_read_blocked() {
             let is_over = slot.flags.intersects(ConnFlags::HUNG_UP)
                 && !slot.flags.intersects(ConnFlags::CLOSING);
             return if is_over { self.check_peer_end(key) } else { Ok(()) };
@@ -235,7 +239,7 @@ impl<H: Handler> Reactor<H> {
         if plain.is_empty() || slot.flags.intersects(ConnFlags::CLOSING.union(ConnFlags::ABORTED)) {
             return Ok(());
         }
-        if slot.flags.intersects(READ_BLOCKERS) {
+        if slot.flags.intersects(ConnFlags::READ_BLOCKERS) {
             slot.protocol.append_undelivered(plain);
             slot.flags.insert(ConnFlags::BACKLOG);
             return Ok(());
@@ -320,6 +324,7 @@ impl<H: Handler> Reactor<H> {
     /// Sends as many queued bytes as the kernel accepts.
     fn flush(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let core = &mut self.core;
+        let now_ms = core.now_ms();
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
         let unsent = slot.protocol.unsent_bytes();
         if unsent.is_empty()
@@ -341,6 +346,7 @@ impl<H: Handler> Reactor<H> {
         {
             slot.flags.remove(ConnFlags::ABOVE_HIGH_WATER);
             slot.protocol.restart_message_timeout(core.now_ns);
+            slot.active_ms = now_ms;
             core.pending_crossings.push((key, WaterMarkCrossing::Low));
         }
         Ok(())
@@ -465,7 +471,7 @@ impl<H: Handler> Reactor<H> {
         let flags = slot.flags;
         let should_requeue = match flags.intersects(ConnFlags::LINGERING) {
             true => flags.intersects(ConnFlags::READABLE),
-            false => flags.intersects(more) && !flags.intersects(read_blockers(flags)),
+            false => flags.intersects(more) && !flags.is_read_blocked(),
         };
         if should_requeue
             || flags.intersects(ConnFlags::UNSENT)
@@ -478,12 +484,6 @@ impl<H: Handler> Reactor<H> {
             self.core.arm_timer(key);
         }
     }
-}
-
-/// Returns the flags that each forbid reading: `HANDSHAKE_BLOCKERS` during the TLS handshake, else
-/// `READ_BLOCKERS`.
-fn read_blockers(flags: ConnFlags) -> ConnFlags {
-    if flags.intersects(ConnFlags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
 /// Returns `buffer`, emptied and shrunk if its capacity exceeds `REPLY_BUFFER_KEPT_BYTES_MAX`.
