@@ -195,10 +195,7 @@ pub trait Bulk: sealed::Driver {
     /// # Blocking
     /// Blocks as [`pull`](Self::pull) does.
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
-        // See wait_any_transfer().
-        if self.event_loop().poll_if_due_before_iteration() {
-            self.run_until(0, |_, _| true);
-        }
+        run_iteration_if_due(self);
         if let Some(result) = self.event_loop().bulk.transfers.take_result(transfer) {
             return result;
         }
@@ -224,10 +221,7 @@ pub trait Bulk: sealed::Driver {
         &mut self,
         transfers: &mut Vec<Transfer>,
     ) -> Option<(usize, Result<(), BulkError>)> {
-        // Otherwise a caller whose transfers are always done already would never poll epoll.
-        if self.event_loop().poll_if_due_before_iteration() {
-            self.run_until(0, |_, _| true);
-        }
+        run_iteration_if_due(self);
         let found = take_first_completed(self.event_loop(), transfers);
         if let Some((at, result)) = found {
             transfers.remove(at);
@@ -302,16 +296,24 @@ fn take_first_completed(
     })
 }
 
+/// Runs an iteration of the event loop, with epoll, if the last call of epoll is long enough ago. Otherwise a caller
+/// whose transfers are complete at once would never read a message, such as the withdrawal of the memory that it
+/// accesses, nor notice the end of a peer.
+#[inline]
+fn run_iteration_if_due(driver: &mut (impl sealed::Driver + ?Sized)) {
+    if driver.event_loop().record_poll_if_due(false) {
+        driver.event_loop().poll(Some(0));
+        driver.run_until(0, |_, _| true);
+    }
+}
+
 /// Transfers the data, and waits for the end of the transfer.
 #[inline]
 fn transfer_and_wait(
     driver: &mut (impl sealed::Driver + ?Sized),
     request: &TransferRequest<'_>,
 ) -> Result<(), BulkError> {
-    // Copying makes no system call, so epoll must be polled now and then to notice the end of a peer.
-    if driver.event_loop().poll_if_due_before_iteration() {
-        driver.run_until(0, |_, _| true);
-    }
+    run_iteration_if_due(driver);
     if let Some(done) =
         driver.event_loop().with_bulk_exchange(|it| it.try_copy_immediately(request))
     {

@@ -434,6 +434,52 @@ fn memory_is_withdrawn_only_after_its_writer_has_released_it() {
     assert!(gone.unwrap_err().to_string().contains("no such memory"));
 }
 
+/// Returns two connected endpoints of this process, and the second one's peer.
+fn connected_pair() -> (Endpoint, Endpoint, Peer) {
+    let mut owner = Endpoint::new(Config::default()).unwrap();
+    let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
+    let connecting = std::thread::spawn(move || {
+        let mut user = Endpoint::new(Config::default()).unwrap();
+        let peer = user.connect(&address).unwrap();
+        (user, peer)
+    });
+    while !connecting.is_finished() {
+        owner.progress(MS);
+    }
+    let (user, peer) = connecting.join().unwrap();
+    (owner, user, peer)
+}
+
+#[test]
+fn peer_that_pushes_in_a_loop_releases_memory_when_it_is_withdrawn() {
+    const BYTES: usize = 1 << 16;
+    for memory in [BulkMemory::plain(vec![0; BYTES]), BulkMemory::shared(BYTES).unwrap()] {
+        let (mut owner, mut writer, peer) = connected_pair();
+        let handle = owner.register_memory(&memory, Rights::ReadWrite).unwrap();
+        let (began, pushed) = std::sync::mpsc::channel();
+        let pushing = std::thread::spawn(move || {
+            let ours = BulkMemory::plain(vec![1; BYTES]);
+            let (start, mut result) = (Instant::now(), Ok(()));
+            while result.is_ok() && start.elapsed() < LIVENESS {
+                result = writer.push(peer, &handle, &ours, BulkPart::new(BYTES as u64));
+                let _ = began.send(());
+            }
+            result
+        });
+        // Only the first push exchanges messages.
+        let mut pushes_count = 0;
+        while pushes_count < 100 {
+            owner.progress(MS);
+            pushes_count += pushed.try_iter().count();
+        }
+        assert_eq!(owner.withdraw_memory(&handle, LIVENESS / 2), Ok(()));
+        while !pushing.is_finished() {
+            owner.progress(MS);
+        }
+        assert_eq!(pushing.join().unwrap(), Err(BulkRefusal::Unknown.into()));
+    }
+}
+
 #[test]
 fn disconnected_peer_releases_memory_that_it_may_write() {
     let way = &ways()[0];

@@ -21,9 +21,9 @@ const SWEEP_NS: u64 = 4_000_000_000;
 const SWEEP_NS_MIN: u64 = 1_000_000;
 
 impl EventLoop {
-    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call. Returns `true` if the
-    /// caller must then run an iteration: for events, or for streams that epoll does not report.
-    /// Peers that are reported as closed are handled in the next iteration.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call. Returns `true` if there
+    /// were events, or if there may be data in streams that epoll does not report. Peers that are
+    /// reported as closed are handled in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_iteration(&mut self) -> bool {
         self.record_poll_if_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
@@ -36,7 +36,7 @@ impl EventLoop {
     }
 
     /// Returns `true` if epoll must be called now, and records the time of that call.
-    fn record_poll_if_due(&mut self, is_forced: bool) -> bool {
+    pub(in crate::drive) fn record_poll_if_due(&mut self, is_forced: bool) -> bool {
         let now_ticks = clock::ticks();
         let is_due =
             is_forced || now_ticks.wrapping_sub(self.last_poll_ticks) >= self.poll_interval_ticks;
