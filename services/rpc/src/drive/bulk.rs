@@ -86,8 +86,9 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().bulk.register_memory(memory.clone(), rights, memories_max)
     }
 
-    /// Withdraws the registration of a memory, and notifies the peers that use it. If they may
-    /// write to it through the kernel, waits until they have released it.
+    /// Withdraws the registration of a memory, and notifies the peers that use it. If they access it
+    /// by its address, through the kernel or UCX, waits until they have released it. Peers that have
+    /// mapped it as a file use it until they have read the notification.
     ///
     /// # Errors
     /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated.

@@ -451,6 +451,29 @@ fn connected_pair() -> (Endpoint, Endpoint, Peer) {
 }
 
 #[test]
+fn memory_is_withdrawn_only_after_its_reader_has_released_it() {
+    let (mut owner, mut reader, peer) = connected_pair();
+    let memory = BulkMemory::plain(vec![1; 1000]);
+    let handle = owner.register_memory(&memory, Rights::Read).unwrap();
+    let reading = std::thread::spawn(move || {
+        let ours = BulkMemory::plain(vec![0; 1000]);
+        reader.pull(peer, &handle, &ours, BulkPart::new(1000)).unwrap();
+        assert_eq!(reader.bulk_path(peer, &handle), Some(BulkPath::Process));
+        reader
+    });
+    while !reading.is_finished() {
+        owner.progress(MS);
+    }
+    let mut reader = reading.join().unwrap();
+    let early = owner.withdraw_memory(&handle, Duration::ZERO);
+    assert_eq!(early, Err(WithdrawError::InUse { peers_count: 1 }));
+    let memory = memory.into_vecs().expect_err("the peer may be reading");
+    reader.progress(LIVENESS);
+    assert_eq!(owner.withdraw_memory(&handle, LIVENESS), Ok(()));
+    assert!(memory.into_vecs().is_ok());
+}
+
+#[test]
 fn peer_that_pushes_in_a_loop_releases_memory_when_it_is_withdrawn() {
     const BYTES: usize = 1 << 16;
     for memory in [BulkMemory::plain(vec![0; BYTES]), BulkMemory::shared(BYTES).unwrap()] {

@@ -203,12 +203,16 @@ pub(crate) struct RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Returns `true` if peers may access the memory by its address. They write it through the
-    /// kernel, or access it through the transport. The memory must then not be freed while a peer
-    /// has it attached.
+    /// Returns `true` if peers may access the memory by its address, through the kernel or the
+    /// transport. A withdrawal then waits until they have released it.
     pub(crate) fn is_accessible_via_address(&self) -> bool {
-        self.grant.is_some()
-            || self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
+        self.grant.is_some() || self.memory.regions().any(|it| it.file().is_none())
+    }
+
+    /// Returns `true` if the memory must not be freed while a peer has it attached. The peer may
+    /// write it by its address, or the transport accesses it.
+    fn is_writable_via_address(&self) -> bool {
+        self.grant.is_some() || self.handle.rights.may_write() && self.is_accessible_via_address()
     }
 }
 
@@ -480,7 +484,7 @@ impl BulkTables {
             || self
                 .registered
                 .values()
-                .any(|it| it.is_accessible_via_address() && !it.attached.is_empty())
+                .any(|it| it.is_writable_via_address() && !it.attached.is_empty())
     }
 
     pub(crate) fn has_lingering_memory(&self) -> bool {
@@ -496,7 +500,7 @@ impl BulkTables {
             }
             registered.attached.retain(|&it| it != peer);
             let grant = registered.grant.clone();
-            if (may_write || grant.is_some()) && registered.is_accessible_via_address() {
+            if (may_write || grant.is_some()) && registered.is_writable_via_address() {
                 let memory = registered.memory.clone();
                 match socket.and_then(|it| it.try_clone().ok()) {
                     Some(socket) => {
@@ -519,8 +523,8 @@ impl BulkTables {
         self.lingering.drain(..).for_each(|it| std::mem::forget((it.memory, it.grant)));
     }
 
-    /// Removes and returns a withdrawn memory. Returns `None` while a peer may still write to it
-    /// through the kernel.
+    /// Removes and returns a withdrawn memory. Returns `None` while a peer may still access it by
+    /// its address.
     pub(crate) fn remove_withdrawn_memory(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
         if self.direct_users_count(handle.id) > 0 {
             return None;
