@@ -267,6 +267,10 @@ pub trait Bulk: sealed::Driver {
     }
 
     /// Cancels a transfer. This endpoint no longer accesses memory for that transfer.
+    ///
+    /// The exception is a transfer on [`BulkPath::Remote`], as UCX cannot cancel operations that have
+    /// begun. It may read or write the local memory until [`BulkMemory::into_vecs`] succeeds, and the
+    /// peer's memory until that peer's [`withdraw_memory`](Self::withdraw_memory) succeeds.
     fn cancel_transfer(&mut self, transfer: Transfer) {
         self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer));
     }

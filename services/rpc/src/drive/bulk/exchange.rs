@@ -276,7 +276,8 @@ impl BulkExchange<'_> {
         self.send_help_result(id);
     }
 
-    /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it.
+    /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it. Remote
+    /// memory operations that have begun continue; they hold the local memory until they are complete.
     pub(crate) fn cancel_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.remove_active(id) else { return };
         self.tables.copying.retain(|&it| it != id);

@@ -64,7 +64,9 @@ impl BulkPart {
         self.halved.is_some() && self.bytes >= HALVED_TRANSFER_BYTES_MIN
     }
 
-    /// Sets the time limit of the transfer.
+    /// Sets the time limit of the transfer. A transfer that exceeds it is cancelled, as by
+    /// [`Bulk::cancel_transfer`](crate::Bulk::cancel_transfer): over UCX, the local memory may be
+    /// accessed afterwards.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
