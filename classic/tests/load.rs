@@ -207,6 +207,31 @@ fn open_loop_sends_due_messages_and_measures_from_due_time() {
 }
 
 #[test]
+fn threads_of_an_open_loop_measure_the_same_time() {
+    // Only three of the threads have a message that is due within the measured time.
+    let duration = Duration::from_millis(300);
+    let work = LoadAmount::Timed { warm_up: Duration::ZERO, duration, rate: Some(10.0) };
+    let report = run_to_end(&LoadPlan { threads_count: 20, work, ..LoadPlan::new(serve(echo)) });
+    assert_eq!(report.latencies.corrected.len(), 3, "{:?}", report.faults);
+    assert_eq!(report.elapsed_ns, duration.as_nanos() as u64);
+}
+
+#[test]
+fn load_without_connections_ends_its_measured_time() {
+    let ends = |mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 100]);
+    };
+    for rate in [None, Some(1000.0)] {
+        let duration = Duration::from_secs(3600);
+        let work = LoadAmount::Timed { warm_up: Duration::ZERO, duration, rate };
+        let began = Instant::now();
+        let report = run_to_end(&LoadPlan { threads_count: 2, work, ..LoadPlan::new(serve(ends)) });
+        assert_eq!((report.faults_count, report.is_stopped), (2, false));
+        assert!(u128::from(report.elapsed_ns) <= began.elapsed().as_nanos(), "{rate:?}");
+    }
+}
+
+#[test]
 fn server_pause_delays_all_messages_due_in_it() {
     // The server sleeps once, for 200 ms: a closed loop with one message sees that once in a
     // thousand messages.

@@ -5,7 +5,7 @@ mod worker;
 
 use crate::load::error::{Fault, LoadError};
 use crate::load::latencies::{ConnectionShares, LatencyHistograms};
-use crate::load::plan::{LoadAmount, LoadPlan};
+use crate::load::plan::LoadPlan;
 use crate::load::secure::ClientTls;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -261,11 +261,6 @@ impl Load {
         }
         if let Some(total) = self.plan.total_count() {
             sum.lost_count = total - sum.received_count.min(total);
-        }
-        if let LoadAmount::Timed { duration, .. } = self.plan.work
-            && !sum.is_stopped
-        {
-            sum.elapsed_ns = duration.as_nanos() as u64;
         }
         Ok(sum)
     }

@@ -173,6 +173,7 @@ impl Worker {
         let began = usage::thread_usage();
         let began_ns = self.now_ns();
         self.serve_all(&mut connections);
+        self.record_elapsed_if_cut_short(&connections);
         let took_ns = self.now_ns().saturating_sub(began_ns).max(1);
         let busy = (usage::thread_usage() - began).cpu_ns() as f64 / took_ns as f64;
         self.report.busy_share = self.report.busy_share.max(busy);
@@ -239,7 +240,7 @@ impl Worker {
             if now_ns >= next_check_ns {
                 next_check_ns = now_ns + CHECK_INTERVAL_NS;
                 if self.should_stop() {
-                    return self.record_elapsed_at_stop(connections, now_ns);
+                    return;
                 }
                 self.fail_silent_connections(connections, now_ns);
                 self.live.set_open_count(connections.unfinished_count);
@@ -273,8 +274,7 @@ impl Worker {
             Schedule::new(now_ns, 1e9 / rate)
                 .schedule_of_every_nth(self.thread.into(), threads_count)
         });
-        let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.due_ns(0));
-        let from_ns = first_ns + warm_up.as_nanos() as u64;
+        let from_ns = now_ns + warm_up.as_nanos() as u64;
         let until_ns = from_ns + duration.as_nanos() as u64;
         // A thread that loses its CPU at the end must not send what becomes due afterwards.
         connections.schedule_of_thread =
@@ -289,7 +289,6 @@ impl Worker {
             }
         }
         connections.window = Some(MeasuredTime { from_ns, until_ns });
-        self.report.elapsed_ns = 0;
         connections.queue_all();
     }
 
@@ -333,12 +332,13 @@ impl Worker {
         }
     }
 
-    /// Records the measured time of a load that is stopped early.
-    fn record_elapsed_at_stop(&mut self, connections: &Connections, now_ns: u64) {
+    /// Records the measured time of a load that was stopped, or lost its last connection, before
+    /// the end of the measured time.
+    fn record_elapsed_if_cut_short(&mut self, connections: &Connections) {
         if let Some(window) = connections.window
             && window.until_ns < u64::MAX
         {
-            self.report.elapsed_ns = now_ns.saturating_sub(window.from_ns);
+            self.report.elapsed_ns = self.now_ns().saturating_sub(window.from_ns);
         }
     }
 
