@@ -12,7 +12,7 @@ use crate::load::process::ProcessUsage;
 use crate::load::{Event, Load, LoadAmount, LoadPlan, LoadReport, Progress};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
-use handover_program::exit::Interrupted;
+use handover_program::exit::{Interrupted, InterruptedUnstored};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -294,10 +294,10 @@ fn run_load(
 }
 
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut log = HistogramLog::new(args)?;
     let first = plan(args, load_amount(args))?;
-    // Certificate files are checked before anything is printed.
+    // Certificate files are checked before anything is printed, and before the log is emptied.
     secret::client_tls(args)?;
+    let mut log = HistogramLog::new(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
@@ -362,10 +362,9 @@ fn report_results(
         let outcomes: Vec<LoadReport> = loads.into_iter().map(|(outcome, _)| outcome).collect();
         log.write(&outcomes)?;
     }
-    if signals.is_any_received() {
-        return Err(Interrupted.into());
-    }
     match failed.first() {
+        _ if signals.is_any_received() && args.hdr.is_some() => Err(Interrupted.into()),
+        _ if signals.is_any_received() => Err(InterruptedUnstored.into()),
         Some(why) => bail!("{why}"),
         None if more["holds"].as_bool() == Some(false) => {
             bail!("--slo: no measured rate was reached within the latency bounds")
@@ -392,8 +391,10 @@ fn try_rate(
     let is_reached = outcome.unsent_count <= unsent_max;
     // If no message was received in time, the rate has no latencies to judge.
     let has_latencies = outcome.latencies.count() > 0;
-    let holds = has_latencies && outcome.is_complete() && is_reached && misses.is_empty();
+    let is_whole = outcome.is_complete() && !outcome.is_stopped;
+    let holds = has_latencies && is_whole && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
+        _ if outcome.is_stopped => ": interrupted".to_string(),
         (None, _) => String::new(),
         (Some(_), true) => ": holds".to_string(),
         (Some(_), false) => match misses.first() {
@@ -433,7 +434,8 @@ fn run_ramp(
             break;
         }
     }
-    Ok((loads, report_highest_rate(args, highest, printer)?))
+    let summary = report_highest_rate(args, highest, &loads, printer)?;
+    Ok((loads, summary))
 }
 
 /// Searches for the highest rate that is reached within the latency bounds.
@@ -471,17 +473,22 @@ fn search_highest_rate(
             (None, None) => break,
         };
     }
-    Ok((loads, report_highest_rate(args, low, printer)?))
+    let summary = report_highest_rate(args, low, &loads, printer)?;
+    Ok((loads, summary))
 }
 
 /// Prints the highest rate that was reached within the latency bounds, and returns it as JSON.
-/// Without bounds, prints nothing and returns an empty object.
+/// Prints nothing, and returns an empty object, without bounds and if every load was interrupted.
 fn report_highest_rate(
     args: &EvhPerf,
     highest: Option<f64>,
+    loads: &[(LoadReport, LoadCosts)],
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Value> {
     let Some(slo) = &args.slo else { return Ok(json!({})) };
+    if loads.iter().all(|(outcome, _)| outcome.is_stopped) {
+        return Ok(json!({}));
+    }
     printer.print_rule()?;
     match highest {
         Some(rate) => printer.print_info(format_args!(
@@ -539,12 +546,12 @@ pub fn run_workers<'a>(
     start: impl FnOnce() -> anyhow::Result<Vec<Box<dyn Worker + 'a>>>,
 ) -> anyhow::Result<()> {
     let soon = Duration::from_secs(20);
-    let mut log = HistogramLog::new(args)?;
     let plan = plan(args, load_amount(args))?;
     secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let began = Instant::now();
+    let mut log = HistogramLog::new(args)?;
     let mut parts = start()?;
     for part in &mut parts {
         part.expect_line(soon)?;

@@ -34,9 +34,13 @@ impl LoadReport {
         self.is_stopped || self.lost_count == 0 && self.faults_count == 0
     }
 
-    /// Describes each latency bound that was exceeded, with the measured value.
+    /// Describes each latency bound that was exceeded, with the measured value. Without a measured
+    /// message, the bounds count as exceeded.
     pub fn describe_exceeded_bounds(&self, slo: &LatencyBounds) -> Vec<String> {
         let judged = self.judged_latencies();
+        if judged.is_empty() {
+            return vec!["no message was measured; measure for longer (--duration)".to_string()];
+        }
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
             let measured_ns = judged.value_at_percentile(percentile);
             (measured_ns > bound_ns).then(|| {
@@ -147,7 +151,11 @@ impl LoadReport {
 }
 
 /// Formats the percentiles in one line. Omits percentiles for which there are too few messages.
+/// Returns `-` for an empty histogram.
 pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
+    if histogram.is_empty() {
+        return "-".to_string();
+    }
     let parts: Vec<String> = percentiles(histogram)
         .map(|(name, ns)| format!("{name} {}", format_ns(ns as f64)))
         .collect();
@@ -240,6 +248,8 @@ mod tests {
         assert_eq!(it.describe_missing().as_deref(), Some(text));
         it.is_stopped = true;
         assert_eq!(it.describe_missing(), None);
+        let none = outcome(&[]).describe_exceeded_bounds(&slo);
+        assert_eq!(none, ["no message was measured; measure for longer (--duration)"]);
     }
 
     #[test]
@@ -247,5 +257,6 @@ mod tests {
         let it = outcome(&[100; 150]);
         let names: Vec<_> = percentiles(&it.latencies.raw).map(|(name, _)| name).collect();
         assert_eq!(names, ["p50", "p90", "p99", "max"]);
+        assert_eq!(format_percentiles(&outcome(&[]).latencies.raw), "-");
     }
 }

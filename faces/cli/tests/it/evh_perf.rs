@@ -719,6 +719,42 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
 }
 
 #[test]
+fn bound_is_missed_if_nothing_was_measured() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    // The second message would be due after ten seconds, the first is of the warm-up.
+    client(port, "--rate 0.1 --duration 0.5 --warm-up 0.1 --slo p99=1ns")
+        .code(1)
+        .tells(&["--slo is missed: no message was measured"]);
+}
+
+#[test]
+fn refused_command_line_leaves_the_log_as_it_is() {
+    let home = Home::new();
+    let log = home.cwd().join("it.hlog");
+    fs::write(&log, "measured before").expect("a file");
+    for words in
+        ["--host no.such.host.invalid", "--tls --ca none.pem", "--processes 2 --tls --ca none.pem"]
+    {
+        home.run(&format!("evh_perf -c --hdr it.hlog {words}")).code(2);
+        assert_eq!(fs::read_to_string(&log).expect("a file"), "measured before", "{words}");
+    }
+}
+
+#[test]
+fn interrupted_search_judges_no_rate() {
+    let home = Home::new();
+    let (serving, port) = server(&home, "");
+    let theirs = Home::new();
+    let line = format!("evh_perf -c -p {port} --slo p99=10s --duration 3600");
+    let loading = theirs.start(theirs.handover(line.split_whitespace()));
+    wait_for_load(&serving);
+    loading.signal(Signal::INT);
+    let said = loading.finish().code(130).tells(&["are shown, but not stored"]);
+    assert!(said.out.contains(": interrupted\n") && !said.out.contains("hold"), "{said}");
+}
+
+#[test]
 fn open_loop_prints_both_latencies_in_lines_json_and_log() {
     let home = Home::new();
     let (_serving, port) = server(&home, "--spin 20us");
