@@ -5,8 +5,6 @@ use super::Signals;
 use super::client;
 use super::options::{EvhPerf, LoadMode, PROCESSES_MAX};
 use super::parts::{Worker, WorkerProcess};
-use super::stages::sum_usage;
-use crate::load::process::ProcessUsage;
 use crate::ranks::{Rank, receive_text, send_text};
 use anyhow::{Context as _, bail, ensure};
 use handover_program::exit::to_usage_error;
@@ -167,8 +165,8 @@ impl Worker for RemoteRank<'_> {
         }
     }
 
-    fn local_process_id(&self) -> Option<u32> {
-        None
+    fn is_on_this_host(&self) -> bool {
+        false
     }
 }
 
@@ -176,7 +174,6 @@ impl Worker for RemoteRank<'_> {
 /// Returns once the worker has reported its result.
 fn relay(world: &Mpi, number: u32, arguments: &[String], signals: &Signals) -> anyhow::Result<()> {
     let mut worker = WorkerProcess::start(number.into(), arguments)?;
-    let usage_before = sum_usage(&[worker.process_id()]);
     loop {
         if signals.is_any_received() {
             worker.stop();
@@ -187,15 +184,9 @@ fn relay(world: &Mpi, number: u32, arguments: &[String], signals: &Signals) -> a
                 order => worker.send_order(order)?,
             }
         }
-        let Some(mut line) = worker.next_line(POLL_INTERVAL)? else { continue };
-        let is_result = !line["outcome"].is_null();
-        if is_result {
-            let usage = sum_usage(&[worker.process_id()]);
-            let cpu = usage.cpu.saturating_sub(usage_before.cpu);
-            line["usage"] = serde_json::to_value(ProcessUsage { cpu, ..usage })?;
-        }
+        let Some(line) = worker.next_line(POLL_INTERVAL)? else { continue };
         send_text(world, 0, &line.to_string())?;
-        if is_result {
+        if !line["outcome"].is_null() {
             return Ok(());
         }
     }

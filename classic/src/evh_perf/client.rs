@@ -6,7 +6,7 @@ use super::options::{EvhPerf, LoadMode, RateRamp};
 use super::outcome::format_percentiles;
 use super::parts::{self, OrderReceiver, Worker, WorkerProcess};
 use super::printer::{Printer, format_micros, format_seconds, format_with_commas};
-use super::stages::{LoadCosts, UsageBaseline};
+use super::stages::{LoadCosts, UsageBaseline, sum_usage, sum_usages, usage_since};
 use super::{Signals, secret};
 use crate::load::process::ProcessUsage;
 use crate::load::{Event, Load, LoadAmount, LoadPlan, LoadReport, Progress};
@@ -513,6 +513,8 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     if orders.next_order().is_none() {
         return Ok(());
     }
+    let own = [std::process::id()];
+    let usage_before = sum_usage(&own);
     let load = Load::start(&plan, secret::client_tls(&args)?)?;
     while !load.is_finished() {
         if orders.is_closed_within(REPORT_INTERVAL) {
@@ -521,7 +523,8 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
         }
         parts::write_line(&json!({ "progress": load.progress() }))?;
     }
-    parts::write_line(&json!({ "outcome": load.finish()? }))?;
+    let usage = usage_since(&own, usage_before);
+    parts::write_line(&json!({ "outcome": load.finish()?, "usage": usage }))?;
     orders.wait_until_closed();
     Ok(())
 }
@@ -548,16 +551,17 @@ pub fn run_workers<'a>(
     let soon = Duration::from_secs(20);
     let plan = plan(args, load_amount(args))?;
     secret::client_tls(args)?;
+    let mut log = HistogramLog::new(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let began = Instant::now();
-    let mut log = HistogramLog::new(args)?;
     let mut parts = start()?;
     for part in &mut parts {
         part.expect_line(soon)?;
     }
-    let local_processes = parts.iter().filter_map(|part| part.local_process_id()).collect();
-    let watch = UsageBaseline::start(local_processes, plan.address);
+    let is_distributed = !parts.iter().all(|part| part.is_on_this_host());
+    // The client's processes report their own usage.
+    let watch = UsageBaseline::start(Vec::new(), plan.address);
     for part in &mut parts {
         part.send_order("go")?;
     }
@@ -566,7 +570,7 @@ pub fn run_workers<'a>(
     let mut ticker = ProgressReporter::new(&plan, args.processes);
     let mut so_far = vec![Progress::default(); parts.len()];
     let mut outcomes: Vec<Option<LoadReport>> = parts.iter().map(|_| None).collect();
-    let (mut costs, mut remote_usage) = (None, None);
+    let (mut costs, mut usages) = (None, Vec::<Option<ProcessUsage>>::new());
     while outcomes.iter().any(Option::is_none) {
         for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
             while outcome.is_none()
@@ -575,12 +579,7 @@ pub fn run_workers<'a>(
                 match line["progress"].take() {
                     Value::Null => {
                         *outcome = Some(serde_json::from_value(line["outcome"].take())?);
-                        let usage: Option<ProcessUsage> =
-                            serde_json::from_value(line["usage"].take())?;
-                        if let Some(usage) = usage {
-                            let sum = remote_usage.get_or_insert_with(ProcessUsage::default);
-                            *sum = sum.plus(usage);
-                        }
+                        usages.push(serde_json::from_value(line["usage"].take())?);
                     }
                     progress => *so_far = serde_json::from_value(progress)?,
                 }
@@ -600,10 +599,8 @@ pub fn run_workers<'a>(
         .next()
         .context("cannot merge the results of the worker processes: none has reported a result")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
-    let mut costs = costs.unwrap_or_else(|| watch.costs_since_start());
-    if let Some(usage) = remote_usage {
-        costs.add_remote_client(usage);
-    }
+    let costs = costs.unwrap_or_else(|| watch.costs_since_start());
+    let costs = costs.with_client(sum_usages(usages), is_distributed);
     drop(ticker);
     report_results(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
 }

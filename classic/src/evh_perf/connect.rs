@@ -244,8 +244,9 @@ fn open_and_report(
 
 /// Memory in use by the clients, the server and the kernel.
 struct MemoryUsage {
-    client_bytes: u64,
-    /// Memory of the server; `None` if its processes are not found.
+    /// Memory of the clients; `None` if one has exited.
+    client_bytes: Option<u64>,
+    /// Memory of the server; `None` if its processes are not found, or one has exited.
     server_bytes: Option<u64>,
     kernel_bytes: u64,
 }
@@ -255,10 +256,43 @@ impl MemoryUsage {
     fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
         let clients: Vec<u32> = processes.iter().map(WorkerProcess::process_id).collect();
         Self {
-            client_bytes: stages::sum_usage(&clients).anon_bytes,
-            server_bytes: (!servers.is_empty()).then(|| stages::sum_usage(servers).anon_bytes),
+            client_bytes: stages::sum_usage(&clients).map(|usage| usage.anon_bytes),
+            server_bytes: stages::sum_usage(servers).map(|usage| usage.anon_bytes),
             kernel_bytes: process::kernel_memory_bytes(),
         }
+    }
+
+    /// Prints the memory that each of `open` connections has added since `before`, and returns it
+    /// as JSON. Prints nothing, and returns null, without connections.
+    fn print_increase(
+        &self,
+        before: &Self,
+        open: u64,
+        printer: &mut Printer<'_>,
+    ) -> std::io::Result<Value> {
+        if open == 0 {
+            return Ok(Value::Null);
+        }
+        let each = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?) / open);
+        let client = each(self.client_bytes, before.client_bytes);
+        let server = each(self.server_bytes, before.server_bytes);
+        let kernel = each(Some(self.kernel_bytes), Some(before.kernel_bytes))
+            .filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
+        let in_bytes = |bytes| format!("{} bytes", format_with_commas(bytes));
+        let in_user_space = |bytes: Option<u64>| bytes.map_or("unknown".to_string(), in_bytes);
+        let of_kernel = match (kernel, server) {
+            (Some(kernel), Some(_)) => {
+                format!("{} in the kernel, both ends together", in_bytes(kernel))
+            }
+            (Some(kernel), None) => format!("{} in the kernel", in_bytes(kernel)),
+            (None, _) => "kernel unknown, as other connections were freed meanwhile".to_string(),
+        };
+        printer.print_info(format_args!(
+            "memory per connection: client {}, server {} in user space; {of_kernel}",
+            in_user_space(client),
+            in_user_space(server),
+        ))?;
+        Ok(json!({ "client": client, "server": server, "kernel": kernel }))
     }
 }
 
@@ -304,31 +338,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let mut failed = print_opened(args, &opened, took, &mut printer)?;
     let open: u64 = opened.iter().map(|result| result.open).sum();
     let memory = MemoryUsage::now(&processes, &servers);
-    let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
-    let user = each(memory.client_bytes, before.client_bytes);
-    let server = memory.server_bytes.map(|now| each(now, before.server_bytes.unwrap_or(0)));
-    let kernel = Some(each(memory.kernel_bytes, before.kernel_bytes))
-        .filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
-    let of_server = match server {
-        Some(server) => {
-            format!("server {memory_bytes} bytes", memory_bytes = format_with_commas(server))
-        }
-        None => "server unknown".to_string(),
-    };
-    let of_kernel = match (kernel, server) {
-        (Some(kernel), Some(_)) => {
-            let memory_bytes = format_with_commas(kernel);
-            format!("{memory_bytes} bytes in the kernel, both ends together")
-        }
-        (Some(kernel), None) => {
-            format!("{memory_bytes} bytes in the kernel", memory_bytes = format_with_commas(kernel))
-        }
-        (None, _) => "kernel unknown, as other connections were freed meanwhile".to_string(),
-    };
-    printer.print_info(format_args!(
-        "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",
-        format_with_commas(user),
-    ))?;
+    let bytes_per_connection = memory.print_increase(&before, open, &mut printer)?;
     let mut document = json!({
         "schema": 1,
         "program": "evh_perf",
@@ -336,7 +346,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         "opened": open,
         "elapsed_s": took.as_secs_f64(),
         "connections_per_second": open as f64 / took.as_secs_f64().max(1e-9),
-        "bytes_per_connection": { "client": user, "server": server, "kernel": kernel },
+        "bytes_per_connection": bytes_per_connection,
         "limit": failed,
     });
     let mut closed = 0;

@@ -43,8 +43,8 @@ pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
             "late": latencies_to_json(&outcome.latencies.late),
         },
         "client": {
-            "cpu_s": costs.client.cpu.as_secs_f64(),
-            "anon_bytes": costs.client.anon_bytes,
+            "cpu_s": costs.client.map(|client| client.cpu.as_secs_f64()),
+            "anon_bytes": costs.client.map(|client| client.anon_bytes),
             "busiest_thread": outcome.busy_share,
         },
         "server": costs.server.map(|server| json!({

@@ -114,8 +114,8 @@ pub trait Worker {
     /// Makes the process end its work, and report its result if it has one.
     fn stop(&mut self);
 
-    /// Returns the id of the process; `None` if it may be on another host.
-    fn local_process_id(&self) -> Option<u32>;
+    /// Returns `false` if the process may be on another host.
+    fn is_on_this_host(&self) -> bool;
 }
 
 /// Worker that is a child of this process. It receives orders on its standard input, and writes
@@ -181,8 +181,8 @@ impl Worker for WorkerProcess {
         self.orders = None;
     }
 
-    fn local_process_id(&self) -> Option<u32> {
-        Some(self.process_id())
+    fn is_on_this_host(&self) -> bool {
+        true
     }
 }
 

@@ -29,14 +29,15 @@ impl ProcessUsage {
 /// Unit of CPU times in /proc. It is the same on every current Linux.
 const CPU_TIME_UNIT: Duration = Duration::from_millis(10);
 
-/// Returns the resource usage of a process. Returns `None` if the process has exited or may not be
-/// read.
+/// Returns the resource usage of a process. Returns `None` if the process has exited, although its
+/// parent has not waited for it yet, or may not be read.
 #[must_use]
 pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
-    let anon_bytes = bytes_in_line(&status, "RssAnon:").unwrap_or(0);
+    // A process that has exited has a status, but no memory.
+    let anon_bytes = bytes_in_line(&status, "RssAnon:")?;
     Some(ProcessUsage { cpu: parse_cpu_time(&stat)?, anon_bytes })
 }
 
@@ -192,5 +193,19 @@ mod tests {
         assert!(own.anon_bytes > 0, "{own:?}");
         assert!(kernel_memory_bytes() > 0);
         assert_eq!(read_process_usage(u32::MAX), None);
+    }
+
+    #[test]
+    fn exited_child_has_no_usage_before_it_is_waited_for() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(read_process_usage(child.id()).is_some());
+        drop(child.stdin.take());
+        let pid = rustix::process::Pid::from_child(&child);
+        let options =
+            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        rustix::process::waitid(rustix::process::WaitId::Pid(pid), options).unwrap();
+        assert_eq!(read_process_usage(child.id()), None);
+        child.wait().unwrap();
     }
 }

@@ -715,7 +715,7 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
     // With no connections to hold, there is no request to press Enter.
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
     let said = said.tells(&["no server listens at the address", "evh_perf -e"]);
-    assert!(!said.out.contains("Holding"), "{said}");
+    assert!(!said.out.contains("Holding") && !said.out.contains("memory per"), "{said}");
 }
 
 #[test]
@@ -752,6 +752,22 @@ fn interrupted_search_judges_no_rate() {
     loading.signal(Signal::INT);
     let said = loading.finish().code(130).tells(&["are shown, but not stored"]);
     assert!(said.out.contains(": interrupted\n") && !said.out.contains("hold"), "{said}");
+}
+
+#[test]
+fn usage_of_an_exited_process_is_not_invented() {
+    let home = Home::new();
+    let (serving, port) = server(&home, "");
+    let theirs = Home::new();
+    let line = format!("evh_perf -c -p {port} --duration 60 --processes 2");
+    let loading = theirs.start(theirs.handover(line.split_whitespace()));
+    wait_for_load(&serving);
+    serving.signal(Signal::KILL);
+    let texts = texts(&loading.finish().code(1).out);
+    found(&texts, r"^\(INFO\)  client: \d+\.\d\d s of CPU \(\d+ % of one\), [1-9]\d*\.\d MiB$");
+    found(&texts, r"^\(INFO\)  server: CPU and memory unknown; it must run here, as the same user");
+    // A load that has lost its connections has not lasted as long as it should.
+    found(&texts, r"^\(INFO\)  total_messages=\[[\d,]+\],elapsed_time=\[[0-5]?\d\.\d\ds\]$");
 }
 
 #[test]
