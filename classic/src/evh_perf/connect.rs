@@ -354,7 +354,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         // The server closes the connections that it rejects at about this time.
         thread::sleep(REJECT_DELAY);
         closed = closed_since(&mut processes)?;
-        let sampled = sample(args, &mut processes, address, &mut printer);
+        let sampled = sample(args, &mut processes, address, signals, &mut printer);
         if sampled.is_err() {
             thread::sleep(REJECT_DELAY);
             closed += closed_since(&mut processes)?;
@@ -378,6 +378,8 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let held = open - closed;
     let closed = match open {
         0 => 0,
+        // A process whose sampling was interrupted does not answer.
+        _ if signals.is_any_received() => 0,
         _ => hold(args, &mut processes, held, signals, &mut printer)?,
     };
     let left = held.saturating_sub(closed);
@@ -518,10 +520,12 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
 }
 
 /// Sends a message over some of the connections. Prints the echo times, and returns them as JSON.
+/// Returns `None` without echoes, and after a signal.
 fn sample(
     args: &EvhPerf,
     processes: &mut [WorkerProcess],
     address: SocketAddr,
+    signals: &Signals,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<Value>> {
     let wanted = args.sample.unwrap_or(SAMPLED_DEFAULT);
@@ -533,7 +537,10 @@ fn sample(
         let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
         process.send_order(&format!("sample {share}"))?;
         loop {
-            let line = process.expect_line(ANSWER_TIMEOUT + args.timeout)?;
+            let limit = ANSWER_TIMEOUT + args.timeout;
+            let Some(line) = next_line_or_signal(process, limit, signals)? else {
+                return Ok(None);
+            };
             if let Some(fault) = line["fault"].as_str() {
                 bail!("a connection to {address} does not echo: {fault}");
             }
@@ -558,6 +565,25 @@ fn sample(
         "p99": echoes.value_at_percentile(99.0),
         "max": echoes.max(),
     })))
+}
+
+/// Returns the next line of a process, which must write one within `limit`. Returns `None` after a
+/// signal.
+fn next_line_or_signal(
+    process: &mut WorkerProcess,
+    limit: Duration,
+    signals: &Signals,
+) -> anyhow::Result<Option<Value>> {
+    let until = Instant::now() + limit;
+    while !signals.is_any_received() {
+        if let Some(line) = process.next_line(CHECK_INTERVAL)? {
+            return Ok(Some(line));
+        }
+        if Instant::now() >= until {
+            bail!("a worker process has not answered within {limit:?}");
+        }
+    }
+    Ok(None)
 }
 
 /// Holds `count` connections open. Ends at Enter, the end of standard input, a signal or the time

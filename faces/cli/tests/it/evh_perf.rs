@@ -6,7 +6,7 @@ use crate::transcript;
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -716,6 +716,21 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
     let said = said.tells(&["no server listens at the address", "evh_perf -e"]);
     assert!(!said.out.contains("Holding") && !said.out.contains("memory per"), "{said}");
+}
+
+#[test]
+fn interrupt_ends_the_wait_for_a_sampled_echo() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
+    let port = listener.local_addr().expect("an address").port();
+    let home = Home::new();
+    let line = format!("evh_perf --connect -p {port} --timeout 80000");
+    let running = home.start(home.handover(line.split_whitespace()));
+    let (mut stream, _) = listener.accept().expect("a connection");
+    // The sample has arrived, and is not answered.
+    stream.read_exact(&mut [0]).expect("it sends");
+    running.signal(Signal::INT);
+    running.finish().code(130);
+    drop(stream);
 }
 
 #[test]
