@@ -2,7 +2,7 @@
 
 use super::Signals;
 use super::live::LiveView;
-use super::options::{EvhPerf, raise_descriptors_limit};
+use super::options::{EvhPerf, PROCESSES_MAX, raise_descriptors_limit};
 use super::parts::{self, OrderReceiver, Worker, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
 use super::{secret, stages};
@@ -104,8 +104,9 @@ impl Holder {
     /// Returns the report on the opened connections.
     fn result(&self, args: &EvhPerf) -> OpenResult {
         let failure = self.held.iter().find_map(|held| held.failure.as_ref());
+        let open = self.held.iter().map(HeldConnections::open_count).sum();
         OpenResult {
-            open: self.held.iter().map(HeldConnections::open_count).sum(),
+            open,
             took_ns: self
                 .held
                 .iter()
@@ -113,7 +114,7 @@ impl Holder {
                 .max()
                 .unwrap_or(0),
             limit: failure.map(OpenFailure::to_string),
-            remedy: failure.map(|failure| remedy(failure, args)),
+            remedy: failure.map(|failure| remedy(failure, args, open)),
         }
     }
 
@@ -143,18 +144,22 @@ impl Holder {
     }
 }
 
-/// Returns the command that raises a limit, or other advice for the user.
-fn remedy(failure: &OpenFailure, args: &EvhPerf) -> String {
+/// Returns the command that raises a limit, or other advice for the user. `open` is the number of
+/// connections that a process has opened.
+fn remedy(failure: &OpenFailure, args: &EvhPerf, open: u64) -> String {
     let count = args.count();
     match failure {
         OpenFailure::ProcessDescriptors => {
-            let max = raise_descriptors_limit();
-            let processes = count / max.saturating_sub(100).max(1) + 1;
-            format!(
-                "its limit is {}; raise it with `ulimit -n {}`, or share the connections with --processes {processes}",
-                format_with_commas(max),
-                count + 100
-            )
+            let max = format_with_commas(raise_descriptors_limit());
+            let descriptors = count.div_ceil(args.processes) + 100;
+            let raise = format!("its limit is {max}; raise it with `ulimit -n {descriptors}`");
+            // A process without a descriptor left holds as many connections as it can.
+            match count.div_ceil(open.max(1)) {
+                processes @ ..=PROCESSES_MAX => {
+                    format!("{raise}, or share the connections with --processes {processes}")
+                }
+                _ => raise,
+            }
         }
         OpenFailure::SystemDescriptors => {
             let files_max = count * 2 + 100_000;
@@ -300,7 +305,6 @@ impl MemoryUsage {
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("count", format_with_commas(args.count())),
-        ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
         ("port", args.port.to_string()),
         ("threads", args.threads.to_string()),
@@ -510,7 +514,7 @@ fn closed_since(processes: &mut [WorkerProcess]) -> anyhow::Result<u64> {
 /// `None` if there are none.
 fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     let (failure, remedy) =
-        (OpenFailure::ClosedByServer, remedy(&OpenFailure::ClosedByServer, args));
+        (OpenFailure::ClosedByServer, remedy(&OpenFailure::ClosedByServer, args, open));
     let text = format!(
         "{} of {} connections were closed: {failure}; {remedy}",
         format_with_commas(closed),

@@ -21,6 +21,8 @@ const HANDLES_MAX: u64 = 1 << 24;
 const MAX_HANDLES_SETTING: u64 = 300;
 /// Maximum number of processes of a client or a server.
 pub const PROCESSES_MAX: u64 = 1000;
+/// Maximum number of connections of `--connect`.
+const CONNECTIONS_MAX: u64 = 1_000_000_000;
 /// Size of one slab of a read buffer. The default of 20 slabs is a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
 /// Maximum number of slabs of a read buffer. So many have 16 MB.
@@ -150,7 +152,8 @@ pub struct EvhPerf {
     /// --duration]
     #[arg(long = "warm-up", value_name = "SECONDS", value_parser = parse_seconds)]
     pub warm_up: Option<Duration>,
-    /// Rate in messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M
+    /// Rate in messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M. Without
+    /// --duration, for 10 s
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Maximum number of a client's messages in flight [default: --count]
@@ -317,6 +320,7 @@ impl EvhPerf {
         }
         let (server, client, either) =
             (self.eventhandler, self.client, self.client || self.connect);
+        let (serves_or_sends, of_both) = (server || client, "needs -e or -c");
         let of_server = "is an option of the server: it needs -e";
         let of_client = "is an option of the client: it needs -c";
         let of_either = "is an option of the client: it needs -c or --connect";
@@ -336,6 +340,14 @@ impl EvhPerf {
             ("--ramp", self.ramp.is_some(), client, of_client),
             ("--slo", self.slo.is_some(), client, of_client),
             ("--hdr", self.hdr.is_some(), client, of_client),
+            (
+                "--max_handles_per_thread",
+                self.max_handles_per_thread.is_some(),
+                serves_or_sends,
+                of_both,
+            ),
+            ("--debug", self.debug, serves_or_sends, of_both),
+            ("--stats", self.stats, serves_or_sends, of_both),
             ("--count", self.count.is_some(), either, of_either),
             ("--json", self.json, either, "needs -c or --connect"),
             ("--cert", self.cert.is_some(), self.tls, "needs --tls"),
@@ -350,6 +362,12 @@ impl EvhPerf {
         let missing = requirements.iter().find(|(_, given, is_met, _)| *given && !is_met);
         if let Some((name, _, _, why)) = missing {
             return refuse(format!("{name} {why}"));
+        }
+        if self.connect && self.count() > CONNECTIONS_MAX {
+            let count = self.count();
+            return refuse(format!(
+                "--count {count}: --connect opens at most {CONNECTIONS_MAX} connections"
+            ));
         }
         if self.port == 0 && !server {
             return refuse(

@@ -483,6 +483,10 @@ fn contradicting_options_are_refused_with_a_remedy() {
         ("-c --hdr /no/such/folder/file", "name a file that can be written"),
         ("-c -p 0", "--port 0 lets a server choose"),
         ("--connect -p 0", "--port 0 lets a server choose"),
+        ("--connect -h 5", "--max_handles_per_thread needs -e or -c"),
+        ("--connect --debug", "--debug needs -e or -c"),
+        ("--connect --stats", "--stats needs -e or -c"),
+        ("--connect --count 1000000001", "--connect opens at most 1000000000 connections"),
         ("-c --rate 5k --count 5", "--count and --rate exclude each other: --rate determines when"),
         ("-c --slo p99=1ms --count 5", "--count and --slo exclude each other"),
         ("-c --timeout 0", "must be greater than 0"),
@@ -706,7 +710,7 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
     let theirs = Home::new();
     let line = format!("ulimit -n 100; handover evh_perf --connect -p {port} --count 200 --hold 0");
     let said = said(theirs.shell(&line)).code(1);
-    let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes"]);
+    let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes 3"]);
     found(
         &texts(&said.out),
         r"^\(ERROR\) \d+ of 200 connections are open: this process has no file descriptor left",
