@@ -16,20 +16,24 @@ use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::to_usage_error;
-use handover_program::files;
+use handover_program::exit::{
+    ChildExit, InterruptedBeforeResults, InterruptedUnstored, to_usage_error,
+};
+use handover_program::files::{self, FileReplacement};
 use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
 use meeting::{MeetingFile, WaitLimit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Map, Value};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::any::Any;
 use std::cell::OnceCell;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::str::FromStr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit while it waits for rank 1 to connect.
@@ -40,6 +44,9 @@ const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of `--wait`, in seconds: a day.
 const WAIT_S_MAX: u64 = 86_400;
+
+/// Time after an interrupt in which rank 0 may still answer rank 1, which has started it.
+const ANSWER_AFTER_INTERRUPT_MAX: Duration = Duration::from_secs(1);
 
 /// Options that margo-p2p-latency and margo-p2p-bw share.
 #[derive(Debug, Args)]
@@ -191,6 +198,7 @@ fn run_role<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
     options.check_certificates()?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let (side, via) = options.role(P::NAME)?;
+    let diagnostics = options.create_diagnostics(side)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
         Role::Server => {
@@ -201,7 +209,7 @@ fn run_role<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
                 AddressSource::Alone => WaitLimit::new(Duration::from_secs(options.wait), &never),
                 _ => limit,
             };
-            serve(program, via, limit, out)
+            serve(program, via, limit, diagnostics, out)
         }
         Role::Client => {
             options.explain_transport(P::NAME);
@@ -211,6 +219,7 @@ fn run_role<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
             let (partner, address, meeting): (_, _, OpenMeeting) = match via {
                 AddressSource::Alone => {
                     let (partner, address) = Partner::start(P::NAME, limit)?;
+                    partner.kill_after_interrupt()?;
                     (Some(partner), address, None)
                 }
                 AddressSource::File(place) => {
@@ -230,7 +239,7 @@ fn run_role<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
             let peer = endpoint.connect(&address)?;
             drop(meeting);
             let called = program.call(&mut endpoint, peer, &interrupted, out);
-            options.write_diagnostics(&endpoint, side)?;
+            write_diagnostics(diagnostics, &endpoint)?;
             drop(endpoint);
             match partner {
                 Some(partner) => called.and(partner.end()),
@@ -245,6 +254,7 @@ fn serve<P: PointToPointProgram>(
     program: &P,
     via: AddressSource,
     limit: WaitLimit<'_>,
+    diagnostics: Option<FileReplacement>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let options = program.shared_options();
@@ -283,10 +293,21 @@ fn serve<P: PointToPointProgram>(
         }
     };
     let stopped = endpoint.serve_while_connected(peer);
-    options.write_diagnostics(&endpoint, Role::Server)?;
-    match stopped {
+    write_diagnostics(diagnostics, &endpoint)?;
+    match stopped || is_alone {
+        // Rank 1 has started this process, and reports its own end.
         true => Ok(()),
         false => bail!("rank 1 has disconnected before it sent `stop`"),
+    }
+}
+
+/// Returns an error once `interrupted` is set. `has_printed` is `true` if results were printed.
+fn check_interrupt(interrupted: &AtomicBool, has_printed: bool) -> anyhow::Result<()> {
+    // Relaxed: the flag publishes no other data.
+    match interrupted.load(Ordering::Relaxed) {
+        false => Ok(()),
+        true if has_printed => Err(InterruptedUnstored.into()),
+        true => Err(InterruptedBeforeResults.into()),
     }
 }
 
@@ -473,14 +494,24 @@ impl SharedOptions {
         self.transport.address.transport().to_string()
     }
 
-    /// Writes the configuration and the statistics of this rank to the file of `-d`, if requested.
-    fn write_diagnostics(&self, endpoint: &Endpoint, side: Role) -> anyhow::Result<()> {
-        let Some(file) = &self.diagnostics else { return Ok(()) };
+    /// Creates this rank's file of `-d`, if requested. It replaces an existing one at the end.
+    fn create_diagnostics(&self, side: Role) -> anyhow::Result<Option<FileReplacement>> {
+        let Some(file) = &self.diagnostics else { return Ok(None) };
         let path = format!("{file}.{}", u32::from(side == Role::Client));
-        let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
-        files::write_file(path.as_ref(), text.as_bytes())
-            .with_context(|| format!("-d: cannot write the configuration and statistics to {path}"))
+        FileReplacement::create(path.as_ref()).map(Some).map_err(|error| {
+            to_usage_error(format!(
+                "-d {file}: cannot create the file {path}: {error}; name a file that can be written"
+            ))
+        })
     }
+}
+
+/// Writes the configuration and the statistics of this rank to its file of `-d`, if requested.
+fn write_diagnostics(file: Option<FileReplacement>, endpoint: &Endpoint) -> anyhow::Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.commit());
+    written.context("-d: cannot write the configuration and statistics")
 }
 
 /// Process of rank 0, which rank 1 has started. Dropping this kills it.
@@ -515,9 +546,38 @@ impl Partner {
             Some(address) => Ok((partner, address.parse()?)),
             None => {
                 let status = partner.0.wait().context("cannot wait for the process of rank 0")?;
-                bail!("rank 0 has exited before it listened: {status}")
+                match status.code().and_then(|code| u8::try_from(code).ok()) {
+                    // It has printed its error.
+                    Some(code @ 1..) => Err(ChildExit(code).into()),
+                    _ => bail!("rank 0 has exited before it listened: {status}"),
+                }
             }
         }
+    }
+
+    /// Starts a thread that kills rank 0 some time after an interrupt. A call to a rank 0 that does
+    /// not answer, as a stopped one, then ends.
+    fn kill_after_interrupt(&self) -> anyhow::Result<()> {
+        // Not by the process id: another process may have it by then. Before Linux 5.3, a second
+        // interrupt is needed.
+        let Ok(pidfd) = pidfd_open(Pid::from_child(&self.0), PidfdFlags::empty()) else {
+            return Ok(());
+        };
+        let (mut signals, sender) = UnixStream::pair().context("cannot create a socket pair")?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)
+                .context("cannot install the signal handlers")?;
+        }
+        let kill = move || {
+            if signals.read_exact(&mut [0]).is_ok() {
+                std::thread::sleep(ANSWER_AFTER_INTERRUPT_MAX);
+                // The process may have ended by itself, which is not an error.
+                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            }
+        };
+        let thread = std::thread::Builder::new().name("interrupt".into());
+        thread.spawn(kill).context("cannot start the thread that waits for signals")?;
+        Ok(())
     }
 
     /// Waits for rank 0 to exit, after it was asked to stop.

@@ -8,7 +8,7 @@ use crate::available_memory_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use handover_base::clock;
-use handover_program::exit::{check_interrupt, to_usage_error};
+use handover_program::exit::to_usage_error;
 use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Endpoint, Method, Peer, Rights,
 };
@@ -190,6 +190,7 @@ impl PointToPointProgram for Bandwidth {
             memory,
             base_offset: base,
             buffer_bytes: self.buffer_bytes,
+            has_printed: false,
             interrupted,
         };
         let path: String =
@@ -200,6 +201,7 @@ impl PointToPointProgram for Bandwidth {
                 self.warmup_seconds,
                 &mut std::io::sink(),
             )?;
+            client_side.has_printed = false;
         }
         self.measure_both_directions(&mut client_side, self.seconds, out)?;
         let options = &self.shared_options;
@@ -319,12 +321,14 @@ impl Bandwidth {
                 let rate = mib_per_second(bytes, ns);
                 writeln!(out, "#{}\t{from:.6}\t{to:.6}\t{rate:.6}", op.name())?;
                 out.flush()?;
+                client.has_printed = true;
             }
             (total_bytes, total_ns) = (total_bytes + bytes, total_ns + ns);
             longest_bytes = longest_bytes.max(bytes);
             begun += interval;
         }
         self.print_row(op.name(), (total_bytes, total_ns), out)?;
+        client.has_printed = true;
         Ok(longest_bytes)
     }
 
@@ -375,6 +379,8 @@ struct BandwidthClient<'a> {
     /// Offset of the buffer in `memory`.
     base_offset: u64,
     buffer_bytes: u64,
+    /// `true` once a measurement was printed.
+    has_printed: bool,
     interrupted: &'a AtomicBool,
 }
 
@@ -390,7 +396,7 @@ impl BandwidthClient<'_> {
             if let Some(result) = self.endpoint.test(call) {
                 return Ok(result?);
             }
-            check_interrupt(self.interrupted)?;
+            super::check_interrupt(self.interrupted, self.has_printed)?;
             self.endpoint.progress(POLL_INTERVAL);
         }
     }

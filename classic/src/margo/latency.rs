@@ -5,7 +5,6 @@ use anyhow::{bail, ensure};
 use clap::Args;
 use handover_base::clock;
 use handover_harness::stats::quantile_sorted;
-use handover_program::exit::check_interrupt;
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer};
 use std::io::Write;
 use std::sync::Arc;
@@ -107,8 +106,10 @@ impl PointToPointProgram for Latency {
             if interrupted.load(Ordering::Relaxed) {
                 break;
             }
-            let same = endpoint.call_bytes(peer, NOOP, &payload, |echo| echo == payload)?;
-            ensure!(same, "the echo differs from the payload sent");
+            match endpoint.call_bytes(peer, NOOP, &payload, |echo| echo == payload) {
+                Err(_) if interrupted.load(Ordering::Relaxed) => break,
+                same => ensure!(same?, "the echo differs from the payload sent"),
+            }
         }
         let mut ticks = Vec::new();
         for _ in 0..self.iterations {
@@ -116,8 +117,12 @@ impl PointToPointProgram for Latency {
                 break;
             }
             let began = clock::ticks();
-            let echo_bytes = self.call_noop(endpoint, peer, &payload)?;
+            let echoed = self.call_noop(endpoint, peer, &payload);
             let took = clock::ticks() - began;
+            if echoed.is_err() && interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+            let echo_bytes = echoed?;
             ensure!(
                 echo_bytes == payload.len(),
                 "sent {} bytes, but the echo has {echo_bytes}",
@@ -127,12 +132,15 @@ impl PointToPointProgram for Latency {
         }
         // With a warm-up of 0, one call more is made than printed, to verify the echo.
         let called = endpoint.stats().calls_count;
-        endpoint.call::<_, ()>(peer, STOP, &called)?;
-        if !ticks.is_empty() {
+        let stopped = endpoint.call::<_, ()>(peer, STOP, &called);
+        let has_results = !ticks.is_empty();
+        if has_results {
             let seconds = |ticks| clock::ns_from_ticks(ticks) as f64 / 1e9;
             self.print_table(ticks.into_iter().map(seconds).collect(), out)?;
         }
-        Ok(check_interrupt(interrupted)?)
+        // After an interrupt, rank 0 may not answer.
+        super::check_interrupt(interrupted, has_results)?;
+        Ok(stopped?)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::load::process;
 use crate::ranks::parent_and_start_ticks;
 use anyhow::{Context as _, bail};
-use handover_program::exit::{check_interrupt, to_usage_error};
+use handover_program::exit::to_usage_error;
 use handover_rpc::{
     Address, CallError, Calling, CloseReason, Config, ConnectionsConfig, Context, Endpoint,
     EndpointError, Failure, FrameError, Method, Peer, Transport,
@@ -54,7 +54,7 @@ impl<'a> WaitLimit<'a> {
 
     /// Returns an error if the limit is reached or the process was interrupted.
     pub fn check(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
-        check_interrupt(self.interrupted)?;
+        super::check_interrupt(self.interrupted, false)?;
         if self.began.elapsed() >= self.wait_max {
             bail!(
                 "{failure} within {wait_s} s",

@@ -3,6 +3,7 @@
 use super::{Bandwidth, Prepare, TransferDirection, cannot_allocate, fill, first_wrong};
 use anyhow::Context as _;
 use handover_base::clock;
+use handover_program::exit::{self, to_usage_error};
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, Config, Context, Endpoint,
     Failure, MemoryError, Peer, Rights, Transfer,
@@ -95,8 +96,12 @@ impl BandwidthServer {
                     Some(folder) if folder != Path::new("") => folder,
                     _ => Path::new("."),
                 };
-                BulkMemory::in_folder(folder, bytes).with_context(|| {
-                    format!("-m {file}: cannot create a file of {bytes} bytes in its folder")
+                BulkMemory::in_folder(folder, bytes).map_err(|error| {
+                    to_usage_error(format!(
+                        "-m {file}: cannot create a file in its folder: {}; name a file in a folder \
+                         with {bytes} free bytes in which files can be created",
+                        exit::format_chain(&error.into())
+                    ))
                 })?
             }
             None => BulkMemory::shared(bytes).with_context(|| cannot_allocate(bytes))?,

@@ -218,8 +218,9 @@ fn margo_p2p_bw_prints_its_table_and_transfers_correct_data() {
     home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 1000000000000")
         .code(1)
         .tells(&["-X 1000000000000: 2 buffers"]);
-    let said = home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 10 -m nowhere/buffer").code(1);
-    said.tells(&["-m nowhere/buffer", "No such file or directory"]);
+    let said = home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 10 -m nowhere/buffer").code(2);
+    let said = said.tells(&["-m nowhere/buffer", "No such file or directory", "name a file"]);
+    assert_eq!(said.err.lines().count(), 1, "{said}");
 }
 
 #[test]
@@ -259,7 +260,8 @@ fn margo_p2p_bw_ends_when_it_is_interrupted_or_its_partner_is_killed() {
         match signal {
             Signal::INT => {
                 running.signal_all(signal);
-                running.finish().code(130);
+                let said = running.finish().code(130).tells(&["no measurement was completed"]);
+                assert!(!said.err.contains("has disconnected"), "{said}");
             }
             _ => {
                 rustix::process::kill_process(crate::common::pid(partner), signal)
@@ -473,6 +475,20 @@ fn interrupted_run_prints_its_figures_and_ends_its_partner() {
     let said = running.finish().code(130);
     let count: u64 = said.out.split('\t').nth(1).expect("a column").parse().expect("a number");
     assert!(count > 0 && count < 1_000_000_000, "{said}");
+    assert!(home.processes().is_empty());
+}
+
+#[test]
+fn interrupt_during_a_call_that_is_not_answered_prints_the_figures() {
+    let home = home();
+    let mut running = home.start(home.shell("exec ./margo-p2p-latency -n sm -i 1000000000 -w 1"));
+    wait_until("both run", || home.processes().len() == 2 || running.has_ended());
+    at_work(running.id());
+    let partner = home.processes().into_iter().find(|id| *id != running.id()).expect("it runs");
+    rustix::process::kill_process(crate::common::pid(partner), Signal::STOP).expect("it is ours");
+    running.signal(Signal::INT);
+    let said = running.finish().code(130).tells(&["are shown, but not stored"]);
+    assert!(said.out.contains("\nnoop\t"), "{said}");
     assert!(home.processes().is_empty());
 }
 

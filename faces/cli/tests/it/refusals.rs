@@ -244,6 +244,7 @@ const CLASSIC: &[Refusal] = &[
 ];
 
 /// Returns a home with files that no command may change.
+    ("margo-p2p-latency -n sm -i 1 -d nowhere/x", &["-d nowhere/x", "name a file"]),
 fn home() -> Home {
     let home = Home::new();
     let at = |name: &str| home.cwd().join(name);
