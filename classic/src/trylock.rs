@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
 use handover_program::console::print_error;
 use handover_program::exit::to_usage_error;
+use handover_program::files;
 use handover_suite::lock::contend::{
     HandoverTryLock, Lock, PosixSem, PthreadMutex, PthreadSpin, RawCas,
 };
@@ -115,7 +116,7 @@ impl TrylockPlan {
             let count = allowed.len();
             print_error(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
         }
-        let create = |path: &PathBuf| match File::create(path) {
+        let create = |path: &PathBuf| match files::create_file(path) {
             Ok(file) => Ok((file, path.clone())),
             Err(error) => Err(to_usage_error(format!(
                 "-o {}: {error}; name a file that can be written",
