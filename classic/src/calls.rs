@@ -29,8 +29,8 @@ const RUNS_MAX: u64 = 1000;
 #[command(
     after_help = "The master table is that of the classic program. Its first rows are loops of calls i = next(i), \
 the loop overhead included, compiled from C at -O3. A notify intrinsic is a probe as <sys/sdt.h> makes it: a no-op \
-without a tool. The rows of handover are fully costed, of a C program compiled with -finstrument-functions: filtered, \
-its hooks look the function up at run time and find it excluded; output is recorded in memory and \
+without a tool. The rows of handover include all costs of a C program compiled with -finstrument-functions. \
+Filtered: at run time its hooks look the function up and find it excluded; output is recorded in memory and \
 written at the end. (+N): difference from the call in the same source file. Further rows: the trace streamed while \
 it is recorded, and probes of this project, which are not patched in while they are filtered.\n\n\
 The loops are measured in turn, 25 rounds long; a figure is the median of its rounds. A recorded row reads the clock \

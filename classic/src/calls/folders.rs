@@ -50,9 +50,8 @@ impl TraceFolders {
     /// Creates the folders, and writes the measured C programs into the folder of `--dir`.
     pub fn new(dir: &Path) -> anyhow::Result<TraceFolders> {
         let refused = |error: std::io::Error| {
-            let why = error.kind();
             to_usage_error(format!(
-                "--dir {}: {why}; name a folder in which files can be created",
+                "--dir {}: {error}; name a folder in which files can be created",
                 dir.display()
             ))
         };

@@ -3,6 +3,7 @@
 use super::costed::{EventRecording, MeasuredFunction, ProcessCost, ProcessTask, measure_cost};
 use super::folders::{TraceFolders, TraceMedium};
 use super::loops::TWO_PROBES_LABEL;
+use handover_harness::stats;
 use handover_program::console;
 use handover_program::exit::{InterruptedBeforeResults, format_chain};
 use handover_suite::probe::rows::RecordingCounts;
@@ -56,9 +57,7 @@ impl ProcessRow {
 
     /// Returns the median of a figure over all runs.
     pub fn median(&self, figure: impl Fn(&ProcessCost) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.runs.iter().map(figure).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or_default()
+        stats::median(&self.runs.iter().map(figure).collect::<Vec<_>>())
     }
 
     /// Returns the median wall time of all runs, in ticks.
@@ -202,4 +201,19 @@ fn measure_in_turn(
         it.runs.sort_unstable_by_key(|it| it.wall_ticks);
     }
     Ok(processes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_two_runs_is_their_mean() {
+        let run = |wall_ticks| ProcessCost { wall_ticks, ..ProcessCost::default() };
+        let (function, recording) = (MeasuredFunction::Plain, EventRecording::Off);
+        let task = ProcessTask { function, recording, medium: TraceMedium::Memory };
+        let runs = vec![run(10), run(30)];
+        let row = ProcessRow { text: String::new(), task, runs, error: None };
+        assert_eq!(row.wall_ticks(), 20.0);
+    }
 }

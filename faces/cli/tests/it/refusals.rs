@@ -239,7 +239,7 @@ const CLASSIC: &[Refusal] = &[
     ("calls -m 0", &["-m", "0", "0.001..="]),
     ("calls -m x", &["-m", "'x'", "0.001..="]),
     ("calls --calls 0", &["--calls", "0", "1..=10000000000"]),
-    ("calls --dir nowhere", &["--dir nowhere", "not found", "name a folder"]),
+    ("calls --dir nowhere", &["--dir nowhere", "No such file", "name a folder"]),
     ("calls --dir text.txt", &["--dir text.txt", "name a folder"]),
     ("evh_perf -c -p 1 --hdr pipe", &["--hdr pipe", "no process reads this pipe"]),
     ("evh_perf -c -p 1 --tls --ca pipe", &["--ca pipe", "not a regular file"]),
