@@ -3,7 +3,7 @@
 use super::{FIBERS_MAX, dat};
 use anyhow::{Context, bail};
 use clap::Args;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{Interrupted, is_output_closed, to_usage_error};
 use handover_program::{child, console};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -52,11 +52,11 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file =
         File::create(&name).with_context(|| format!("cannot write the results to {name}"))?;
-    writeln!(out, "writing results to {name}")?;
+    let mut say = |line: &str| say_progress(line, out);
+    say(&format!("writing results to {name}"))?;
     let mut has_head = false;
     for (place, fibers) in points.into_iter().enumerate() {
-        writeln!(out, "... running benchmark with {fibers} ULTs")?;
-        out.flush()?;
+        say(&format!("... running benchmark with {fibers} ULTs"))?;
         let printed = match measure(&command, fibers, &interrupted) {
             Ok(Some(printed)) => printed,
             ended => {
@@ -64,7 +64,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
                 ended.with_context(|| {
                     format!("the benchmark with {fibers} ULTs failed ({early_end})")
                 })?;
-                writeln!(out, "{early_end}")?;
+                say(&early_end)?;
                 return Err(Interrupted.into());
             }
         };
@@ -72,8 +72,15 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         file.write_all(lines.as_bytes())
             .with_context(|| format!("cannot write the results to {name}"))?;
     }
-    writeln!(out, "results are in {name}")?;
-    Ok(())
+    say(&format!("results are in {name}"))
+}
+
+/// Prints a line of progress. A closed standard output is ignored: the results are in the file.
+fn say_progress(line: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+    match writeln!(out, "{line}").and_then(|()| out.flush()).map_err(anyhow::Error::new) {
+        Err(error) if is_output_closed(&error) => Ok(()),
+        printed => printed,
+    }
 }
 
 /// Returns a message about the points that were measured before an early end. Names their file, or

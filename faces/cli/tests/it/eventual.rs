@@ -124,6 +124,18 @@ fn interrupted_sweep_keeps_its_points() {
 }
 
 #[test]
+fn sweep_continues_after_its_output_is_closed() {
+    let home = home();
+    a_program(&home, "my-abt-eventual-bench", PRINTS);
+    let line = "sweep-abt-eventual-bench --from 10 --to 40 --step 10 ./my-abt-eventual-bench";
+    // The reader is closed after the first line, and the program ends first.
+    said(home.shell(&format!("handover {line} | (head -n 1 >first; exec <&-; wait)"))).code(0);
+    wait_until("the end of the sweep", || home.processes().is_empty());
+    let rows = fs::read_to_string(dat(&home)).expect("the results");
+    assert_eq!(rows.lines().count(), 5, "{rows}");
+}
+
+#[test]
 fn sweep_of_a_failing_command_ends_without_a_file() {
     let home = home();
     a_program(&home, "abt-eventual-bench-fails", "exit 7");
