@@ -17,7 +17,7 @@ use handover_base::units::BitRate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, file, topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{Interrupted, InterruptedUnstored, to_usage_error};
 use handover_sched::Scheduler;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
@@ -70,20 +70,27 @@ const LAST_PACKETS_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "handover sched [OPTIONS] [-- [-alg NAME] [-flowsets W:L:F[,...]] [-qmax N]]",
-    after_help = "Scheduler options stand after `--`, and may stand before it too:\n\
-  -alg NAME          fifo, rr (drr), rr1, prio, wf2q+ (wf2qp), qfq, qfq+ (qfqp), pacing [default: rr]\n\
-  -flowsets W:L:F[,...]  flows: weights W and packet lengths L, each MIN[-MAX[-STEPS]], F flows of each\n\
-                     [default: 1:1500:16, or as many flows as threads]\n\
-  -qmax N            packets that a flow may have queued; one more is dropped [default: no limit]\n\
-\n\
-Flow f belongs to client f mod t; a client cycles through equal flows. In the configuration file a line is\n\
-DURATION BANDWIDTH PACKET_SIZE BURST (1s 100M 64 1); the words `thread n` anywhere in a line begin those of\n\
-another client; a client without a line sends as fast as it can. PREFIXqueue-i.txt appears at the end, with\n\
-a line for each packet: cli_enq (absolute ticks of the clock), sch_enq, sch_deq, cli_deq (each since the one\n\
-before), pkt_len, flags (D: dropped). A client whose flows differ keeps all of them queued, each with its\n\
-part of SIZE packets, so that shares can follow the weights (due). The fair index is how many bytes a flow\n\
-of the client had fallen behind what its weight entitles it to, at worst, when a packet of it went, since any\n\
-moment from which it had packets queued."
+    after_help = "Scheduler options stand after `--`, and may stand before it too:
+  -alg NAME      fifo, rr (drr), rr1, prio, wf2q+ (wf2qp), qfq, qfq+ (qfqp)
+                 or pacing [default: rr]
+  -flowsets W:L:F[,...]
+                 flows: weights W and packet lengths L, each
+                 MIN[-MAX[-STEPS]], F flows of each [default: 1:1500:16, or as
+                 many flows as threads]
+  -qmax N        packets that a flow may have queued; one more is dropped
+                 [default: no limit]
+
+Flow f belongs to client f mod t; a client cycles through equal flows. In the configuration file a line is \
+DURATION BANDWIDTH PACKET_SIZE BURST (1s 100M 64 1); the words `thread n` anywhere in a line begin those of \
+another client; a client without a line sends as fast as it can.
+
+PREFIXqueue-i.txt appears at the end, with a line for each packet: cli_enq (absolute ticks of the clock), \
+sch_enq, sch_deq, cli_deq (each since the one before), pkt_len, flags (D: dropped).
+
+A client whose flows differ keeps all of them queued, each with its part of SIZE packets, so that shares can \
+follow the weights (due). The fair index is the maximum lag, in bytes, of a flow of the client behind the \
+share that its weight gives it. It is measured when a packet of the flow leaves, over every period in which \
+the flow had packets queued."
 )]
 pub struct Sched {
     /// Number of client threads
@@ -137,6 +144,8 @@ pub struct Sched {
     plot: bool,
     /// Test the algorithm alone, in dummynet's manner: one thread, no clients; options after `--`
     #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
+    #[arg(conflicts_with_all = ["bandwidth", "queue", "interval", "client_interval", "prefix", "batch"])]
+    #[arg(conflicts_with_all = ["stamp_loss"])]
     test: bool,
     /// Run experiments A to G of the classic table, and print the aggregate Mpps by the number of
     /// clients
@@ -218,6 +227,9 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
         return experiments::run(args, selected, out);
     }
     let plan = SchedPlan::new(args, args.read_program()?)?;
+    if args.plot {
+        summary::check_charts(Path::new(&args.prefix))?;
+    }
     let result = plan.run()?;
     plan.print_result(result, out)
 }
@@ -649,6 +661,7 @@ impl SchedPlan<'_> {
             result.sweeps_count,
             result.empty_sweeps_count,
         )?;
+        let are_waits_stored = written.is_some();
         if let Some(written) = written {
             self.print_stamp_cost(&rows, &written, out)?;
         }
@@ -662,7 +675,8 @@ impl SchedPlan<'_> {
         }
         match (result.error, result.is_interrupted) {
             (Some(failed), _) => Err(failed),
-            (None, true) => Err(Interrupted.into()),
+            (None, true) if are_waits_stored => Err(Interrupted.into()),
+            (None, true) => Err(InterruptedUnstored.into()),
             (None, false) => Ok(()),
         }
     }

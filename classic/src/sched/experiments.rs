@@ -6,7 +6,7 @@ use anyhow::Context;
 use handover_base::topology;
 use handover_base::units::BitRate;
 use handover_program::console::print_error;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{InterruptedUnstored, to_usage_error};
 use handover_suite::sched::program;
 use std::io::Write;
 
@@ -146,7 +146,7 @@ impl Experiment {
             return Err(failed);
         }
         if played.is_interrupted {
-            return Err(Interrupted.into());
+            return Err(InterruptedUnstored.into());
         }
         let packets: u64 = played.ledgers.iter().map(|it| it.counts.transmitted).sum();
         Ok(packets as f64 / played.duration.as_secs_f64() / 1e6)

@@ -1,8 +1,8 @@
 //! Waits of packets: the time-stamp files, and the quantiles.
 
 use super::recorder::{Records, write_line};
-use anyhow::Context;
 use handover_base::clock;
+use handover_program::exit::to_usage_error;
 use handover_program::files::FileReplacement;
 use handover_sched::drive::Record;
 use hdrhistogram::Histogram;
@@ -152,15 +152,19 @@ impl RecordFiles {
     /// Creates the temporary files for `PREFIXqueue-0.txt` and so on, one for each buffer.
     ///
     /// # Errors
-    /// If a file cannot be created.
+    /// A usage error if a file cannot be created.
     pub fn create(prefix: &Path, buffers: Vec<Records>) -> anyhow::Result<RecordFiles> {
         let mut streams = Vec::with_capacity(buffers.len());
         for (client, records) in buffers.into_iter().enumerate() {
             let mut path = prefix.as_os_str().to_os_string();
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
-            let file = FileReplacement::create(&path).with_context(|| {
-                format!("-p: cannot create the time-stamp file {path}", path = path.display())
+            let file = FileReplacement::create(&path).map_err(|error| {
+                to_usage_error(format!(
+                    "-p: cannot create the time-stamp file {path}: {error}; name a prefix in a folder \
+                     in which files can be created",
+                    path = path.display()
+                ))
             })?;
             let file = Some(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file));
             streams.push(ClientStream {

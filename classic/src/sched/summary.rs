@@ -3,13 +3,17 @@
 use super::record::{PacketWaits, STAGE_LABELS};
 use anyhow::Context;
 use handover_base::units::format_ns;
+use handover_program::exit::to_usage_error;
+use handover_program::files::{self, FileReplacement};
 use handover_report::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_sched::drive::Counts;
 use hdrhistogram::Histogram;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+/// Name of the chart of shares, after the prefix.
+const SHARES_CHART: &str = "shares.svg";
 
 /// Quantiles of waiting times that are printed, with their names.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
@@ -136,16 +140,37 @@ pub fn draw_charts(rows: &[ResultRow], prefix: &Path) -> anyhow::Result<Vec<Path
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
         made.push(write_chart(prefix, "stages.svg", &stages_chart(rows))?);
     }
-    made.push(write_chart(prefix, "shares.svg", &shares_chart(rows))?);
+    made.push(write_chart(prefix, SHARES_CHART, &shares_chart(rows))?);
     Ok(made)
+}
+
+/// Checks that the charts can be written, before anything is measured.
+///
+/// # Errors
+/// A usage error if a file cannot be created.
+pub fn check_charts(prefix: &Path) -> anyhow::Result<()> {
+    let path = chart_path(prefix, SHARES_CHART);
+    // The file remains as it is.
+    FileReplacement::create(&path).map(drop).map_err(|error| {
+        to_usage_error(format!(
+            "--plot: cannot create the chart {path}: {error}; name a prefix with -p in a folder in \
+             which files can be created",
+            path = path.display()
+        ))
+    })
+}
+
+/// Returns the path of the chart `name`.
+fn chart_path(prefix: &Path, name: &str) -> PathBuf {
+    let mut path = OsString::from(prefix);
+    path.push(name);
+    PathBuf::from(path)
 }
 
 /// Writes a chart as SVG to the file `prefix` + `name`.
 fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
-    let mut path = OsString::from(prefix);
-    path.push(name);
-    let path = PathBuf::from(path);
-    fs::write(&path, chart.to_standalone_svg())
+    let path = chart_path(prefix, name);
+    files::replace_file(&path, chart.to_standalone_svg())
         .with_context(|| format!("--plot: cannot write the chart {path}", path = path.display()))?;
     Ok(path)
 }

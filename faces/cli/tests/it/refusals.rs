@@ -244,11 +244,11 @@ const CLASSIC: &[Refusal] = &[
     ("evh_perf -c -p 1 --hdr pipe", &["--hdr pipe", "no process reads this pipe"]),
     ("evh_perf -c -p 1 --tls --ca pipe", &["--ca pipe", "not a regular file"]),
     ("evh_perf -e --tls --cert pipe --key pipe", &["--cert pipe", "not a regular file"]),
+    ("margo-p2p-latency -n sm -i 1 -d nowhere/x", &["-d nowhere/x", "name a file"]),
     ("margo-p2p-latency -n sm -i 1 --config pipe", &["--config pipe", "not a regular file"]),
 ];
 
 /// Returns a home with files that no command may change.
-    ("margo-p2p-latency -n sm -i 1 -d nowhere/x", &["-d nowhere/x", "name a file"]),
 fn home() -> Home {
     let home = Home::new();
     let at = |name: &str| home.cwd().join(name);

@@ -188,7 +188,7 @@ fn help_lists_the_options_of_the_original_in_order() {
     let home = Home::new();
     let said = said(line(&home, "./sched --help")).code(0);
     let options =
-        ["  -t ", "  -f ", "  -q ", "  -b ", "  -i ", "  -c ", "  -p ", "-alg ", "-flowsets "];
+        ["  -t ", "  -f ", "  -q ", "  -b ", "  -i ", "  -c ", "  -p ", "  -alg ", "  -flowsets "];
     let places: Vec<_> = options.map(|option| said.out.find(&format!("\n{option}"))).into();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {said}");
 }
@@ -398,6 +398,47 @@ fn impossible_scheduler_options_are_refused_before_the_start() {
         assert!(said.out.is_empty(), "{said}");
     }
     assert!(!home.cwd().join("queue-0.txt").exists());
+}
+
+#[test]
+fn prefix_in_a_missing_folder_is_refused_before_the_start() {
+    let home = Home::new();
+    for (words, file) in [
+        ("", "nowhere/x-queue-0.txt"),
+        ("--plot", "nowhere/x-shares.svg"),
+        ("--plot --stamp none", "nowhere/x-shares.svg"),
+    ] {
+        let said = home.run(&format!("sched --seconds 0.1 -p nowhere/x- {words}")).code(2);
+        assert!(said.out.is_empty(), "{said}");
+        said.tells(&[file, "name a prefix"]);
+    }
+}
+
+#[test]
+fn interrupted_run_without_time_stamps_stores_nothing() {
+    let home = Home::new();
+    for (words, told) in [("", "are kept"), ("--stamp none", "are shown, but not stored")] {
+        let line = format!("sched --seconds 3600 -b 1M {words}");
+        let running = home.start(home.handover(line.split_whitespace()));
+        let id = running.id();
+        // The clients have threads of their own, which start after the signal handlers.
+        let threads = || fs::read_dir(format!("/proc/{id}/task")).map_or(0, |it| it.count());
+        wait_until("the clients", || threads() > 2);
+        running.signal(Signal::INT);
+        running.finish().code(130).tells(&[told]);
+    }
+}
+
+#[test]
+fn help_fits_in_eighty_columns() {
+    let home = Home::new();
+    let mut command = home.handover(["sched", "--help"]);
+    command.env("COLUMNS", "80");
+    let said = said(command).code(0);
+    let (_, after) =
+        said.out.split_once("\nScheduler options").expect("the text after the options");
+    assert!(after.contains("\n  -qmax N        packets that a flow may have queued; "), "{said}");
+    assert!(after.lines().all(|line| line.chars().count() <= 80), "{said}");
 }
 
 #[test]
