@@ -17,7 +17,7 @@ use handover_event::{
     Config, EndReason, Handler, HandlerTable, KIND_MAX, Machine, MachineError, ParkOn, RunError,
     Signals, SpawnError, Stopper, ThreadConfig, ThreadHandle, Verbosity, WakeWhen,
 };
-use handover_program::exit::{Interrupted, to_usage_error as wrong};
+use handover_program::exit::{InterruptedUnstored, to_usage_error as wrong};
 use handover_suite::event::drive::{
     self, HandlerLookup, KindMessage, KindPartner, LinearHandlerTable,
 };
@@ -497,7 +497,7 @@ impl Environment {
         );
         self.log.take_write_error()?;
         match (interrupted, *has_timer_ended_demo) {
-            (true, _) => Err(Interrupted.into()),
+            (true, _) => Err(InterruptedUnstored.into()),
             (false, true) => Ok(()),
             (false, false) => bail!("the demo stopped before the QUIT timer expired"),
         }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use handover_base::topology;
 use handover_program::console;
-use handover_program::exit::Interrupted;
+use handover_program::exit::InterruptedUnstored;
 use handover_suite::fiber::{EventualsLoad, EventualsMeasurement, run_eventuals};
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     let report = run_eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
     print_table(args, &report, out)?;
     if report.is_interrupted {
-        return Err(Interrupted.into());
+        return Err(InterruptedUnstored.into());
     }
     if report.eventuals_count < args.fibers {
         console::print_error(format_args!(

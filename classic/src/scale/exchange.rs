@@ -8,7 +8,7 @@ use crate::ranks::Rank;
 use crate::ranks::{receive_text, send_text};
 use anyhow::{Context as _, bail};
 use handover_program::exit::{
-    Interrupted, InterruptedBeforeResults, check_interrupt, to_usage_error,
+    InterruptedBeforeResults, InterruptedUnstored, check_interrupt, to_usage_error,
 };
 use handover_program::signal_on_parent_exit;
 use handover_rpc::Address;
@@ -250,7 +250,7 @@ pub fn start_ranks(
     let is_interrupted =
         stop_deadline.is_some() || statuses.iter().any(|it| it.code() == Some(130));
     match failed.is_empty() {
-        _ if is_interrupted && has_printed => Err(Interrupted.into()),
+        _ if is_interrupted && has_printed => Err(InterruptedUnstored.into()),
         _ if is_interrupted => Err(InterruptedBeforeResults.into()),
         true => Ok(()),
         false => bail!("{} of {count} ranks failed: {}", failed.len(), failed.join("; ")),
