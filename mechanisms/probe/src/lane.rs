@@ -142,17 +142,25 @@ impl<W: LaneWords> Lane<W> {
     /// Closes the lane: the writer's next event fails with [`WriteResult::Closed`]. An event that
     /// is being recorded at this moment may still be stored.
     pub fn close(&self) {
-        self.stop_writer(LANE_CLOSED);
+        self.state.store(LANE_CLOSED, Ordering::Relaxed);
+        self.stop_writer();
     }
 
     /// Records that recording into this lane has failed, so that further events are counted as lost.
+    /// A closed lane stays closed, so that its writer joins the next recording.
     pub fn record_failure(&self) {
-        self.stop_writer(LANE_FAILED);
+        // Relaxed: stop_writer() orders the state. A failure only means that the lane is not open.
+        let _ = self.state.compare_exchange(
+            LANE_OPEN,
+            LANE_FAILED,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        self.stop_writer();
     }
 
-    /// Stores `state`, and makes the writer read it before its next event.
-    fn stop_writer(&self, state: u8) {
-        self.state.store(state, Ordering::Relaxed);
+    /// Makes the writer read the state, which was stored before, at its next event.
+    fn stop_writer(&self) {
         // SeqCst: pairs with the fence in start_block(). Either the writer sees the state after its
         // fence, or this zero is stored after the writer's limit.
         fence(Ordering::SeqCst);
@@ -737,6 +745,10 @@ mod tests {
         assert_eq!(writer.write_2(4, 2, [0, 0]), WriteResult::Lost);
         stopped.close();
         assert_eq!(writer.write(4, 3), WriteResult::Closed);
+        // As when the last events cannot be written after the recording's end.
+        stopped.record_failure();
+        assert!(stopped.is_closed());
+        assert_eq!(writer.write(4, 4), WriteResult::Closed);
         drop(writer);
         assert_eq!(stopped.recorded_and_lost_counts(), (1, 2));
     }
