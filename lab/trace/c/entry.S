@@ -228,9 +228,7 @@ handover_leave:
 	push %rsi
 	mov T_CURSOR(%rcx), %rsi
 	sub $8, %rsi
-	mov %esi, %edx
-	and $BLOCK_BYTES-1, %edx
-	cmp $BLOCK_HEADER_BYTES, %edx
+	cmp T_PLAIN(%rcx), %rsi
 	jb .Lat_length
 	cmp T_LIMIT(%rcx), %rsi
 	jae .Lat_length

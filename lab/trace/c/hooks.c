@@ -77,8 +77,7 @@ static void leave(struct thread *thread, struct entry *entry)
 		return;
 	if (thread->min_ticks && thread->limit) {
 		uint64_t *last = thread->cursor - 1;
-		bool is_event = ((uintptr_t)last & (BLOCK_BYTES - 1)) >= BLOCK_HEADER_BYTES && last < thread->limit;
-		if (is_event && (*last & ((1u << CODE_BITS) - 1)) == code &&
+		if (last >= thread->plain && last < thread->limit && (*last & ((1u << CODE_BITS) - 1)) == code &&
 		    handover_ticks() - thread->base - (*last >> CODE_BITS) < thread->min_ticks) {
 			*last = 0;
 			thread->cursor = last;

@@ -572,7 +572,7 @@ static bool begin_block(struct thread *thread, uint64_t now)
 	__atomic_store_n(start, thread->blocks + 1, __ATOMIC_RELEASE);
 	thread->blocks++;
 	thread->base = now;
-	thread->cursor = start + BLOCK_HEADER_BYTES / 8;
+	thread->cursor = thread->plain = start + BLOCK_HEADER_BYTES / 8;
 	thread->limit = start + words;
 	return true;
 }
@@ -594,6 +594,8 @@ static bool put_event(struct thread *thread, uint64_t now, uint64_t code, const 
 		return false;
 	}
 	thread->values += count;
+	if (count && thread->plain < at + 1 + count)
+		thread->plain = at + 1 + count;
 	for (unsigned value = 0; value < count; value++)
 		at[1 + value] = values[value];
 	/* Release: the values are there before what says that they are. */

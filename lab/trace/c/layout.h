@@ -38,6 +38,7 @@
 #define T_STACK_LO 40
 #define T_SKIPPED 48
 #define T_MIN 56
+#define T_PLAIN 64
 
 /* Room for the wider registers: x87, SSE, AVX and AVX-512 in XSAVE's standard form. */
 #define XSAVE_BYTES 2752

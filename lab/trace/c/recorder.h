@@ -37,6 +37,8 @@ struct thread {
 	/* Calls that were not looked at: too deep, or on another stack. */
 	uint64_t skipped;
 	uint64_t min_ticks;
+	/* From here to the cursor, each word is an event without values. Only such words may be taken back. */
+	uint64_t *plain;
 
 	struct entry *bottom;
 	/* Calls deeper than there are entries, of the compiler's hooks. */
@@ -68,6 +70,7 @@ _Static_assert(offsetof(struct thread, end) == T_END, "layout");
 _Static_assert(offsetof(struct thread, stack_lo) == T_STACK_LO, "layout");
 _Static_assert(offsetof(struct thread, skipped) == T_SKIPPED, "layout");
 _Static_assert(offsetof(struct thread, min_ticks) == T_MIN, "layout");
+_Static_assert(offsetof(struct thread, plain) == T_PLAIN, "layout");
 
 /* What is to be recorded, and where to. */
 struct config {

@@ -159,6 +159,25 @@ fn min_duration_drops_calls_by_their_own_duration() {
 }
 
 #[test]
+fn min_duration_keeps_probes_whose_value_looks_like_a_call() {
+    // Multiples of 4 include the codes of the functions. Each is recorded last in a brief call.
+    const SOURCE: &str = "
+        #include \"handover_probe.h\"
+        __attribute__((noinline)) void brief(long value) { HANDOVER_PROBE(\"value\", value); }
+        int main(void) { for (long value = 0; value < 256; value += 4) brief(value); return 0; }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(SOURCE, "values.c", &[flag, "-O1"]) else { return };
+        let options = options(&built).min_duration(Duration::from_secs(3_600));
+        run(&built, &options);
+        let trace = Trace::open(&options.file).unwrap();
+        let values: Vec<u64> =
+            trace.merged_events().filter_map(|event| event.values().first().copied()).collect();
+        assert_eq!(values, (0..256).step_by(4).collect::<Vec<u64>>(), "{flag}");
+    }
+}
+
+#[test]
 fn threads_are_separate_and_child_processes_get_their_own_files() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(build::PROCESSES, "processes.c", &[flag, "-O1", "-pthread"]) else {
