@@ -26,10 +26,12 @@ pub use program::ProgramError;
 
 use crate::text::saturating_sum;
 use handover_probe::Policy;
+use handover_probe::format::TraceHeader;
 use handover_probe::read::{self, RecordingState, Trace};
 use handover_probe::trace_file::{self, with_suffix};
 use program::TraceableProgram;
 use ring_drain::RingDrain;
+use rings::RingFile;
 use rustix::fs::FallocateFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -235,6 +237,7 @@ pub fn record(
     let suffix = format!("{}.new", std::process::id());
     let target = if is_temporary { with_suffix(&file, &suffix) } else { file.clone() };
     let folders = RecorderFolders::create(options, &target)?;
+    let begin_ns = handover_base::clock::monotonic_ns();
     let mut child = folders.start(options, &found, command, &file)?;
     let mut follower = folders.rings.as_ref().map(|rings| RingDrain::new(rings.path(), &file));
     let status =
@@ -251,6 +254,9 @@ pub fn record(
     if is_temporary {
         rename_traces(&target, &file, &mut notes);
     }
+    if let Some(first) = find_first_trace(&file, child.id(), begin_ns, &older) {
+        rename_traces(&first, &file, &mut notes);
+    }
     let mut written = Vec::new();
     for path in find_trace_paths(&file, paths, &older) {
         if options.policy == Policy::Last
@@ -265,7 +271,7 @@ pub fn record(
         }
     }
     if !written.is_empty() {
-        older.remove();
+        older.remove(&file);
     }
     folders.report(&found, &written, &mut notes);
     Ok(RecordResult { status, written, notes })
@@ -296,6 +302,24 @@ fn find_trace_paths(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Ve
     }
     all.sort();
     all
+}
+
+/// Returns the trace that is to be renamed to `file` because no process has recorded into `file` itself. It is the
+/// trace of the program, with process ID `pid`, or else the first that began after `begin_ns`.
+fn find_first_trace(file: &Path, pid: u32, begin_ns: u64, older: &OlderTraces) -> Option<PathBuf> {
+    let mut new = find_trace_paths(file, Vec::new(), older);
+    if new.iter().any(|path| path == file && trace_file::is_trace(path)) {
+        return None;
+    }
+    let begin = |path: &Path| Some(trace_header(path)?.begin.monotonic_ns);
+    new.retain(|path| begin(path).is_some_and(|it| it >= begin_ns));
+    let programs = with_suffix(file, &pid.to_string());
+    new.into_iter().min_by_key(|path| (*path != programs, begin(path)))
+}
+
+/// Reads the header of the trace at `path`; `None` if it is not a trace.
+fn trace_header(path: &Path) -> Option<TraceHeader> {
+    rings::decode_header(&trace_file::open_trace_for_read(path).ok()?)
 }
 
 /// Waits for the program's exit. Meanwhile, drains rings and forwards signals.
@@ -363,10 +387,11 @@ impl OlderTraces {
         identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
     }
 
-    /// Removes the older traces. Call it once the new recording has replaced them.
-    fn remove(&self) {
+    /// Removes the older traces of `file`, except those that the user has named. Call it once the new recording has
+    /// replaced them.
+    fn remove(&self, file: &Path) {
         for (path, older) in &self.0 {
-            if identity(path) == Some(*older) {
+            if identity(path) == Some(*older) && is_name_of_recorder(path, file) {
                 // If this fails, the old trace is shown with the new ones, as that of another
                 // process.
                 let _ = std::fs::remove_file(path);
@@ -375,16 +400,35 @@ impl OlderTraces {
     }
 }
 
-/// Renames traces from temporary names to their final names.
+/// Returns `true` if a recording of `file` may have given the trace its `path`: `file` itself, or one with the process
+/// ID in its suffix.
+fn is_name_of_recorder(path: &Path, file: &Path) -> bool {
+    let suffix = &path.as_os_str().as_encoded_bytes()[file.as_os_str().len()..];
+    let Some(pid) = trace_header(path).map(|header| header.pid.to_string()) else { return false };
+    suffix.is_empty() || suffix.split(|byte| *byte == b'.').any(|part| part == pid.as_bytes())
+}
+
+/// Renames the trace `temporary` to `file`, and the traces whose names begin with `temporary` accordingly.
 fn rename_traces(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     for path in read::find_traces(temporary).unwrap_or_default().iter().filter(|path| path.exists())
     {
         let name = path.as_os_str().as_encoded_bytes();
         let mut target = file.as_os_str().to_owned();
         target.push(OsStr::from_bytes(&name[temporary.as_os_str().len()..]));
-        if let Err(error) = std::fs::rename(path, &target) {
+        // Rings complete the trace of a killed process. They are kept while the trace is at the path that they name.
+        let renamed = std::fs::rename(path, &target).and_then(|()| name_in_rings(target.as_ref()));
+        if let Err(error) = renamed {
             notes.push(format!("cannot rename the trace {path}: {error}", path = path.display()));
         }
+    }
+}
+
+/// Stores the path of the trace `path` in its rings, if it has any.
+fn name_in_rings(path: &Path) -> io::Result<()> {
+    let Some(header) = trace_header(path) else { return Ok(()) };
+    match RingFile::open(Path::new(&header.rings)) {
+        Ok(Some(rings)) if rings.header.session == header.session => rings.write_stream_path(path),
+        _ => Ok(()),
     }
 }
 
@@ -562,11 +606,12 @@ impl RecorderFolders {
             }
             command.env("LD_PRELOAD", preload).env(FOLDER_VARIABLE, self.folder.path());
         }
-        // For probes: Rust programs write trace files of their own.
+        // For probes: Rust programs write trace files of their own. Each has another name, because a program replaces
+        // the finished trace of another.
         let mut pattern =
             if options.include.is_empty() { vec!["*".to_owned()] } else { options.include.clone() };
         pattern.extend(options.exclude.iter().map(|pattern| format!("-{pattern}")));
-        let own = if found.has_functions { with_suffix(file, "0") } else { file.to_owned() };
+        let own = with_suffix(file, "%p");
         command.env(handover_probe::PATTERN_VARIABLE, pattern.join(","));
         command.env(handover_probe::FILE_VARIABLE, own);
         command.env(handover_probe::POLICY_VARIABLE, options.policy.to_string());

@@ -595,9 +595,12 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
     let options = options(&built);
     run(&built, &options);
     let oldest = std::fs::read(&options.file).unwrap();
-    // The trace of a child process of the older program.
-    let child = built.folder.path().join("a.trace.1");
+    // A trace with the name of a child process of the older program, and one that the user has saved.
+    let pid = Trace::open(&options.file).unwrap().pid();
+    let child = built.folder.path().join(format!("a.trace.{pid}"));
+    let saved = built.folder.path().join("a.trace.1");
     std::fs::write(&child, &oldest).unwrap();
+    std::fs::write(&saved, &oldest).unwrap();
     let link = built.folder.path().join("link");
     std::os::unix::fs::symlink(&options.file, &link).unwrap();
 
@@ -617,11 +620,57 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
         assert_ne!(std::fs::read(&options.file).unwrap(), before, "{policy}");
         assert_eq!(Trace::open(&options.file).unwrap().merged_events().count(), 2 * 3001);
         assert!(!child.exists());
+        assert_eq!(std::fs::read(&saved).unwrap(), oldest);
     }
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     let left = std::fs::read_dir(built.folder.path()).unwrap().flatten();
     let traces = left.filter(|it| it.file_name().to_string_lossy().starts_with("a.trace"));
-    assert_eq!(traces.count(), 1);
+    assert_eq!(traces.count(), 2);
+}
+
+/// Variable with the number that this test's program records, when it runs itself as a Rust program with probes.
+const NUMBER: &str = "HANDOVER_TRACE_TEST_NUMBER";
+
+#[test]
+fn each_rust_program_of_a_script_keeps_its_trace() {
+    if let Ok(number) = std::env::var(NUMBER) {
+        handover_probe::probe!("script.mark", number.parse::<u64>().unwrap());
+        if number == "3" {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+                .unwrap();
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let run = "\"$0\" --exact each_rust_program_of_a_script_keeps_its_trace";
+    for (policy, script, killed) in [
+        (Policy::Stream, format!("{NUMBER}=1 {run}; {NUMBER}=2 {run}; {NUMBER}=4 {run}"), false),
+        (Policy::Last, format!("{NUMBER}=1 {run}; {NUMBER}=2 {run}; {NUMBER}=4 {run}"), false),
+        (Policy::Stream, format!("export {NUMBER}=3; exec {run}"), true),
+    ] {
+        let options = RecordOptions::new(folder.path().join("a.trace")).policy(policy).force(true);
+        let words =
+            ["sh", "-c", &script].map(OsString::from).into_iter().chain([exe.clone().into()]);
+        let recorded = record(&options, &words.collect::<Vec<_>>(), &|| None).unwrap();
+        assert_eq!(recorded.exit_code(), if killed { 128 + 9 } else { 0 }, "{recorded:?}");
+        let paths = find_traces(&options.file).unwrap();
+        let traces = paths.iter().map(|path| Trace::open(path).unwrap());
+        let values: Vec<Vec<u64>> = traces
+            .map(|trace| trace.merged_events().map(|event| event.values()[0]).collect())
+            .collect();
+        // The first program has the file itself.
+        assert_eq!(values[0], [if killed { 3 } else { 1 }], "{paths:?}");
+        let mut all = values.concat();
+        all.sort_unstable();
+        assert_eq!(all, if killed { vec![3] } else { vec![1, 2, 4] }, "{policy} {paths:?}");
+        if killed {
+            let trace = Trace::open(&options.file).unwrap();
+            let rings = trace.rings_path().expect("rings of a killed process");
+            assert!(handover_probe::trace_file::is_rings_file_needed(rings));
+            std::fs::remove_file(rings).unwrap();
+        }
+    }
 }
 
 /// C program whose second thread makes calls after the file size limit was set to zero.

@@ -249,7 +249,7 @@ impl RingFile {
 }
 
 /// Reads and decodes the header of a ring file; `None` while it is incomplete.
-fn decode_header(file: &File) -> Option<TraceHeader> {
+pub(super) fn decode_header(file: &File) -> Option<TraceHeader> {
     let mut page = vec![0; PAGE_BYTES as usize];
     file.read_exact_at(&mut page, 0).ok()?;
     TraceHeader::decode(&page)
