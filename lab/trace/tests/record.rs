@@ -266,6 +266,32 @@ fn killed_program_leaves_all_events_readable() {
 }
 
 #[test]
+fn times_are_right_without_the_time_stamp_counter_as_this_process_clock() {
+    // The library reads the counter nevertheless, and this program does not record its own end.
+    const SOURCE: &str = "
+        #include <unistd.h>
+        __attribute__((noinline)) void slow(void) { usleep(1100000); }
+        int main(void) { slow(); _exit(0); }
+    ";
+    const TEST: &str = "times_are_right_without_the_time_stamp_counter_as_this_process_clock";
+    // The variable is read once in a process.
+    if std::env::var_os("HANDOVER_CLOCK").is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", TEST, "--nocapture"]).env("HANDOVER_CLOCK", "clock_gettime");
+        assert!(command.status().unwrap().success());
+        return;
+    }
+    let Some(built) = build(SOURCE, "slow.c", &[PATCHABLE, "-O1"]) else { return };
+    let options = options(&built);
+    run(&built, &options);
+    let trace = Trace::open(&options.file).unwrap();
+    let times: Vec<i64> =
+        trace.merged_events().map(|event| trace.ns_from_ticks(event.ticks)).collect();
+    let [_, begin, end] = times[..] else { panic!("{times:?}") };
+    assert!((1_100_000_000..100_000_000_000).contains(&(end - begin)), "{times:?}");
+}
+
+#[test]
 fn exceptions_longjmp_and_thread_exit_unwind_through_traced_functions() {
     for flags in [
         &[PATCHABLE, "-O2"][..],

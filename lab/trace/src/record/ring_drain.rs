@@ -3,6 +3,7 @@
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::TraceStreamFile;
+use handover_base::clock::{self, ClockSource};
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::format::{self, TraceHeader, encode_sites, encode_sites_segment, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
@@ -332,13 +333,16 @@ impl FollowedProcess {
         let state =
             if self.failure.is_some() { format::STATE_FAILED } else { format::STATE_FINISHED };
         let now = self.rings.read_header();
+        // The process may not have recorded its own end. The recording library reads the time-stamp counter, which
+        // ClockAnchor::now() may not do; the end is then unknown.
+        let has_end =
+            now.end.ticks > now.begin.ticks || clock::calibration().source != ClockSource::Tsc;
         let header = TraceHeader {
             state,
             errno: errno as u64,
             lost: now.lost + lost,
             rings: String::new(),
-            // The process may not have recorded its own end.
-            end: if now.end.ticks > now.begin.ticks { now.end } else { format::ClockAnchor::now() },
+            end: if has_end { now.end } else { format::ClockAnchor::now() },
             ..now
         };
         match self.stream.write_header(&header) {

@@ -254,8 +254,9 @@ fn ns_per_tick(header: &TraceHeader) -> f64 {
     /// Minimum duration of a recording, in ns, to compute the tick rate from its clock readings.
     const CLOCK_SPAN_NS_MIN: u64 = 1_000_000_000;
     let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
-    if header.is_tsc && span_ns > CLOCK_SPAN_NS_MIN {
-        span_ns as f64 / end.ticks.saturating_sub(begin.ticks) as f64
+    let span_ticks = end.ticks.saturating_sub(begin.ticks);
+    if header.is_tsc && span_ns > CLOCK_SPAN_NS_MIN && span_ticks > 0 {
+        span_ns as f64 / span_ticks as f64
     } else {
         1e9 / header.ticks_hz
     }
