@@ -161,6 +161,12 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
+/// Returns the absolute path of a recording's file, with symbolic links resolved if it exists. Readers open it later,
+/// from another folder, and follow no links.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Removes the files of rings that killed processes left behind. Files with the last events of an
 /// existing trace stay.
 pub(crate) fn remove_stale_rings() {

@@ -49,6 +49,9 @@ pub struct TraceHeader {
     pub boot: [u64; 2],
     /// Number of words of each thread's ring.
     pub ring_words: u64,
+    /// Time at which the process started, in clock ticks since the boot, which tells processes with the same ID apart.
+    /// 0 if unknown.
+    pub process_start: u64,
     // The words from here on change while recording; the checksum does not cover them.
     /// Clock readings when this header was written.
     pub end: ClockAnchor,
@@ -94,6 +97,7 @@ impl TraceHeader {
         words[header::BEGIN_FIELD..][..3].copy_from_slice(&self.begin.words());
         words[header::BOOT_FIELD..][..2].copy_from_slice(&self.boot);
         words[header::RING_WORDS_FIELD] = self.ring_words;
+        words[header::PROCESS_START_FIELD] = self.process_start;
         words[header::CHECKSUM_FIELD] = words_checksum(&words[..header::CHECKSUM_FIELD]);
         words[header::END_FIELD..][..3].copy_from_slice(&self.end.words());
         words[header::STATE_FIELD] = self.state;
@@ -136,6 +140,7 @@ impl TraceHeader {
             begin: anchor(header::BEGIN_FIELD),
             boot: [words[header::BOOT_FIELD], words[header::BOOT_FIELD + 1]],
             ring_words: words[header::RING_WORDS_FIELD],
+            process_start: words[header::PROCESS_START_FIELD],
             end: anchor(header::END_FIELD),
             state: words[header::STATE_FIELD],
             errno: words[header::ERRNO_FIELD],
@@ -447,6 +452,7 @@ mod tests {
             parent_pid: 11,
             is_tsc: true,
             ticks_hz: 2.1e9,
+            process_start: 5,
             begin: ClockAnchor { ticks: 1, monotonic_ns: 2, realtime_ns: 3 },
             lost: 9,
             program: "prög".into(),

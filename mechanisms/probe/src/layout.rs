@@ -64,6 +64,8 @@ pub mod header {
     pub const BOOT_FIELD: usize = 9;
     /// Index of the number of words of each thread's ring.
     pub const RING_WORDS_FIELD: usize = 11;
+    /// Index of the time at which the process started, in clock ticks since the boot; 0 if unknown.
+    pub const PROCESS_START_FIELD: usize = 12;
     /// Index of the checksum of all earlier words. The words after it change during the recording.
     pub const CHECKSUM_FIELD: usize = 15;
     /// Index of the first of three clock readings at the recording's end. They are ticks,

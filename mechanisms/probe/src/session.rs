@@ -8,6 +8,7 @@ use crate::lane::{Lane, LaneWords, WhenFull, Writer};
 use crate::raw::mapping::LaneMemory;
 use crate::registry;
 use crate::thread_entry::ThreadEntry;
+use crate::trace_file;
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -113,18 +114,18 @@ impl Session {
             begin,
             boot: files::boot_id(),
             ring_words: config.ring_words(),
+            process_start: trace_file::process_start(std::process::id()).unwrap_or(0),
             program: files::program_path(),
             ..TraceHeader::default()
         };
         let path = match config.policy() {
             Policy::Last => config.path().to_owned(),
-            Policy::Stream => files::rings_path(&config, header.session),
+            Policy::Stream => files::resolve(&files::rings_path(&config, header.session)),
         };
         if config.policy() == Policy::Stream {
             files::remove_stale_rings();
             header.rings = path.to_string_lossy().into_owned();
-            let stream = std::path::absolute(config.path());
-            header.stream = stream.unwrap_or_default().to_string_lossy().into_owned();
+            header.stream = files::resolve(config.path()).to_string_lossy().into_owned();
         }
         let sites = registry::sites_from(0);
         let made = RingsFile::create(&path, &header, &sites);

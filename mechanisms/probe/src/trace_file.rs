@@ -124,6 +124,20 @@ pub fn open_trace_for_read(path: &Path) -> io::Result<File> {
     trace_open_options().write(false).open(path)
 }
 
+/// Opens the regular file at `path` for reading. A symbolic link is followed.
+///
+/// # Errors
+/// Like [`File::open`]; also if the path leads to something else, such as a FIFO or a device.
+pub fn open_regular_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    // A FIFO without a writer does not block.
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
 /// Creates a file that replaces the trace `old` at `path`. Returns `None` if `old` is no longer at
 /// `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
@@ -184,10 +198,7 @@ fn is_being_recorded(file: &File) -> bool {
 /// process is not alive.
 #[must_use]
 pub fn is_ended_trace(path: &Path) -> bool {
-    // A link is followed.
-    let mut options = File::options();
-    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let header = options.open(path).ok().and_then(|file| read_header(&file));
+    let header = open_regular_file(path).ok().and_then(|file| read_header(&file));
     header.is_some_and(|header| !is_live(&header))
 }
 
@@ -197,8 +208,23 @@ fn read_header(file: &File) -> Option<TraceHeader> {
     TraceHeader::decode(&page)
 }
 
-fn is_live(header: &TraceHeader) -> bool {
-    header.state == format::STATE_RECORDING && is_process_alive(header.pid)
+/// Returns `true` if the recording is not finished and its process is alive. Another process with the same ID, as PID 1
+/// of a container that was restarted, has started at another time.
+pub(crate) fn is_live(header: &TraceHeader) -> bool {
+    let has_its_start = || {
+        header.process_start == 0
+            || process_start(header.pid).is_none_or(|start| start == header.process_start)
+    };
+    header.state == format::STATE_RECORDING && is_process_alive(header.pid) && has_its_start()
+}
+
+/// Returns the time at which the process started, in clock ticks since the machine's boot. It does not change when the
+/// process executes another program. Returns `None` if it cannot be read.
+pub(crate) fn process_start(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in parentheses, is the second field and may contain spaces.
+    let (_, fields) = status.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Returns `true` if a process with this ID exists.
@@ -216,23 +242,20 @@ const KEPT_WITHOUT_FOLDER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// written, and by an unfinished trace; another file counts as needed.
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
-    let header = |path: &Path| -> Option<(File, TraceHeader)> {
-        let file = open_trace_for_read(path).ok()?;
-        let header = read_header(&file)?;
-        Some((file, header))
-    };
-    let Some((file, rings)) = header(path) else { return true };
+    let Ok(file) = open_trace_for_read(path) else { return true };
+    let Some(rings) = read_header(&file) else { return true };
     if rings.kind != format::FILE_RINGS || !lock_file(&file) || is_process_alive(rings.pid) {
         return true;
     }
     let stream = Path::new(&rings.stream);
-    match header(stream) {
-        Some((_, trace)) => {
+    match open_trace_for_read(stream) {
+        Ok(trace) => read_header(&trace).is_some_and(|trace| {
             trace.session == rings.session && trace.state == format::STATE_RECORDING
-        }
-        None if stream.parent().is_some_and(Path::is_dir) => false,
+        }),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => true,
+        Err(_) if stream.parent().is_some_and(Path::is_dir) => false,
         // The folder was removed, or cannot be seen from this process.
-        None => !file
+        Err(_) => !file
             .metadata()
             .and_then(|it| it.modified())
             .is_ok_and(|changed| changed.elapsed().is_ok_and(|it| it > KEPT_WITHOUT_FOLDER_MAX)),

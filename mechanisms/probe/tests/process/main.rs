@@ -10,7 +10,8 @@ mod raw;
 use handover_probe::other_process::Process;
 use handover_probe::read::{RecordingState, Trace, find_traces, merge};
 use handover_probe::{
-    Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded_events_count,
+    Config, Recording, StartError, disable, enable, prepare, probe, span, trace_file,
+    unrecorded_events_count,
 };
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -171,6 +172,30 @@ fn killed_stream_is_completed_from_its_rings() {
         trace.missing_events()
     );
     assert!(trace.missing_events().unread_max > 0);
+}
+
+#[test]
+fn killed_stream_at_a_link_keeps_its_rings_at_a_relative_path() {
+    if let Some(path) = path_of_child() {
+        let _recording = Recording::start(Config::stream(path).rings_path("rings")).unwrap();
+        enable("process.*").unwrap();
+        mark(0..10);
+        println!("recorded");
+        wait_for_the_parent();
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+    std::fs::write(&target, "").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let mut command = child("killed_stream_at_a_link_keeps_its_rings_at_a_relative_path", &link);
+    let mut child = command.current_dir(folder.path()).spawn().unwrap();
+    line(&mut child, "recorded");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let trace = Trace::open(&link).unwrap();
+    assert!(trace.merged_events().map(|event| event.values()[0]).eq(0..10));
+    assert!(trace_file::is_rings_file_needed(&folder.path().join("rings")));
 }
 
 #[test]
