@@ -2,7 +2,7 @@
 //! undamaged parts are read correctly.
 #![cfg(not(any(handover_loom, miri)))]
 
-use handover_probe::format::{self, PAGE_BYTES, SegmentHeader};
+use handover_probe::format::{self, ClockAnchor, PAGE_BYTES, SegmentHeader, TraceHeader};
 use handover_probe::read::Trace;
 use handover_probe::{Config, ReadError, Recording, disable, enable, probe, span};
 use proptest::prelude::*;
@@ -71,6 +71,41 @@ fn damaged_segment_is_skipped_and_its_events_count_as_missing() {
     let (count, missing) = read(bytes).unwrap();
     assert_eq!(count + missing, EVENTS);
     assert!(missing > 0);
+}
+
+/// Returns the header of a stream that was not finished, and that has neither segments nor rings.
+fn unfinished_header() -> TraceHeader {
+    TraceHeader {
+        kind: format::FILE_STREAM,
+        ring_words: 1 << 12,
+        state: format::STATE_RECORDING,
+        ..TraceHeader::default()
+    }
+}
+
+#[test]
+fn unfinished_stream_without_threads_and_rings_has_missing_events() {
+    assert_eq!(read(unfinished_header().encode()).unwrap(), (0, 1 << 12));
+}
+
+#[test]
+fn fifo_in_the_place_of_rings_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, fifo) = (folder.path().join("a"), folder.path().join("fifo"));
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let rings = fifo.to_str().unwrap().to_owned();
+    std::fs::write(&path, TraceHeader { rings, ..unfinished_header() }.encode()).unwrap();
+    assert_eq!(Trace::open(&path).unwrap().rings_path(), None);
+}
+
+#[test]
+fn clock_readings_without_ticks_between_them_leave_the_calibrated_rate() {
+    let begin = ClockAnchor { ticks: 1 << 40, monotonic_ns: 5, realtime_ns: 0 };
+    let end = ClockAnchor { ticks: 1 << 30, monotonic_ns: 5_000_000_000, realtime_ns: 0 };
+    let header = TraceHeader { is_tsc: true, ticks_hz: 1e9, begin, end, ..unfinished_header() };
+    let trace = Trace::from_bytes(header.encode()).unwrap();
+    assert_eq!(trace.ns_from_ticks(begin.ticks + 100), 105);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Recording and reading back in one process. Not under Miri, which cannot map files.
 #![cfg(not(any(handover_loom, miri)))]
 
+use handover_probe::format::{FILE_RINGS, SEGMENT_LANE, SegmentHeader, TraceHeader};
 use handover_probe::read::{Event, EventKind, RecordingState, Trace};
 use handover_probe::{Config, Recording, StartError, disable, enable, prepare, probe, span};
 use std::path::{Path, PathBuf};
@@ -137,6 +138,40 @@ fn last_policy_keeps_the_newest_events_and_counts_the_rest() {
     assert!(values.iter().copied().eq(EVENTS - summary.recorded..EVENTS));
     assert_eq!(trace.missing_events().overwritten, summary.overwritten);
     assert_eq!(trace.missing_events().total_count(), 0);
+}
+
+#[test]
+fn blocks_overwritten_while_a_trace_is_read_are_left_out() {
+    let (_alone, folder) = exclusive();
+    let recording = Recording::start(Config::last(path(&folder)).ring_bytes(1 << 14)).unwrap();
+    enable("live.*").unwrap();
+    let work = || (0..10_000u64).for_each(|number| probe!("live.mark", number));
+    work();
+    let trace = Trace::open(path(&folder)).unwrap();
+    // A copy in which the process is just beginning the second block of the ring.
+    let mut copy = std::fs::read(path(&folder)).unwrap();
+    let is_lane =
+        |at: &usize| SegmentHeader::decode(&copy[*at..]).is_some_and(|it| it.kind == SEGMENT_LANE);
+    let lane = (0..copy.len()).step_by(4096).find(is_lane).unwrap();
+    copy[lane + 2 * 4096..][..8].fill(0);
+    work();
+    disable("*").unwrap();
+    let mut events = trace.events(0);
+    assert_eq!((events.by_ref().count(), events.is_truncated()), (0, true));
+    assert_eq!(Trace::from_bytes(copy).unwrap().missing_events().damaged, 0);
+    drop(recording);
+}
+
+#[test]
+fn trace_of_an_earlier_process_with_the_same_pid_is_replaced() {
+    let (_alone, folder) = exclusive();
+    let pid = std::process::id();
+    // A process that has executed another program is still the same.
+    for (process_start, is_replaced) in [(1, true), (0, false)] {
+        let header = TraceHeader { kind: FILE_RINGS, pid, process_start, ..TraceHeader::default() };
+        std::fs::write(path(&folder), header.encode()).unwrap();
+        assert_eq!(Recording::start(Config::last(path(&folder))).is_ok(), is_replaced);
+    }
 }
 
 #[test]

@@ -93,7 +93,8 @@ impl<S: ReadAt> Trace<S> {
 }
 
 impl<S: ReadAt> Events<'_, S> {
-    /// Returns `true` if events are missing because the file was truncated while it was open.
+    /// Returns `true` if events are missing because the file was truncated, or they were overwritten, while it was
+    /// open.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
@@ -126,13 +127,15 @@ impl<S: ReadAt> Events<'_, S> {
                     Err(_) => None,
                 }
             }
-            TracePiece::Block { file, offset, base_ticks, from_word } => {
-                self.base_ticks = base_ticks;
+            TracePiece::Block { file, offset, number, from_word } => {
                 self.offset = from_word as usize;
                 let source = self.trace.source(file);
-                source
-                    .and_then(|source| read_block_words(source, offset).ok())
-                    .map(LoadedPiece::BlockWords)
+                let words = source.and_then(|source| read_block_words(source, offset).ok()?);
+                // The process may have overwritten the block since.
+                words.filter(|words| words[0] == number).map(|words| {
+                    self.base_ticks = words[1];
+                    LoadedPiece::BlockWords(words)
+                })
             }
         };
         self.is_truncated |= loaded.is_none();

@@ -3,9 +3,9 @@
 use super::source::{ReadAt, read_full};
 use super::thread::{MissingEvents, Thread, TraceFile, TracePiece};
 use crate::format::{
-    self, FILE_STREAM, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS, SEGMENT_LANE,
-    SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD, STATE_RECORDING,
-    SegmentHeader, TraceHeader, chunk, decode_function_word, functions, thread,
+    self, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS, SEGMENT_LANE, SEGMENT_MAGIC,
+    SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD, SegmentHeader, chunk,
+    decode_function_word, functions, thread,
 };
 use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
 use crate::site::Site;
@@ -19,7 +19,7 @@ const WINDOW_BYTES: usize = 1 << 16;
 /// Size of a block in bytes.
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Number of words of the largest ring that the recorder creates.
-const RING_WORDS_MAX: u64 = 1 << 29;
+pub(super) const RING_WORDS_MAX: u64 = 1 << 29;
 
 /// Chunks and blocks that contain the events of one thread, with counts from their headers.
 #[derive(Debug, Default)]
@@ -48,8 +48,6 @@ struct IndexedBlock {
     file: TraceFile,
     /// Offset of the block in the file.
     offset: u64,
-    /// Base time of the block, in ticks.
-    base_ticks: u64,
     /// Number of the thread's events recorded before the block.
     recorded_before: u64,
     /// Number of the thread's events lost before the block.
@@ -277,19 +275,21 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Returns the threads with their pieces and missing events. Returns also the sites by number,
-    /// and the count of damaged bytes.
+    /// Returns the threads with their pieces and missing events, of which `unread_max` may be in the lost ring of each
+    /// thread. While the process records (`is_live`), the counts in its files do not belong to one moment, and no events
+    /// count as damaged. Returns also the sites by number, and the count of damaged bytes.
     pub(super) fn into_threads(
         mut self,
-        header: &TraceHeader,
-        has_rings: bool,
+        unread_max: u64,
+        is_live: bool,
     ) -> (Vec<Thread>, HashMap<u32, Site>, u64) {
         self.add_function_sites();
-        let is_cut_off =
-            header.kind == FILE_STREAM && header.state == STATE_RECORDING && !has_rings;
         let finish = |(number, thread_index): (u64, ThreadIndex)| {
-            let unread_max = if is_cut_off { header.ring_words.min(RING_WORDS_MAX) } else { 0 };
-            thread_index.into_thread(number, unread_max)
+            let mut thread = thread_index.into_thread(number, unread_max);
+            if is_live {
+                thread.missing.damaged = 0;
+            }
+            thread
         };
         let threads: Vec<Thread> = self.threads.into_iter().map(finish).collect();
         (threads, self.sites, self.damaged_bytes)
@@ -340,7 +340,7 @@ impl ThreadIndex {
         let blocks = self.blocks.iter().map(|block| TracePiece::Block {
             file: block.file,
             offset: block.offset,
-            base_ticks: block.base_ticks,
+            number: block.number,
             from_word: block.from_word,
         });
         let pieces = self.chunks.iter().copied().chain(blocks).collect();
@@ -362,7 +362,7 @@ fn read_block(
     at: u64,
     blocks_count: u64,
 ) -> io::Result<Option<IndexedBlock>> {
-    let words = read_block_words(source, offset)?;
+    let Some(words) = read_block_words(source, offset)? else { return Ok(None) };
     let number = words[0];
     // The number determines the block's place. Another number, or none, is of a block that was
     // being started.
@@ -379,7 +379,6 @@ fn read_block(
         number,
         file,
         offset,
-        base_ticks: words[1],
         recorded_before: words[2],
         lost_before: words[3],
         events_count,
@@ -387,11 +386,16 @@ fn read_block(
     }))
 }
 
-/// Returns the words of the block at `offset`. Words beyond the file's end are zero.
-pub(super) fn read_block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
+/// Returns the words of the block at `offset`. Words beyond the file's end are zero. Returns `None` if the process has
+/// begun another block there meanwhile.
+pub(super) fn read_block_words(source: &impl ReadAt, offset: u64) -> io::Result<Option<Vec<u64>>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;
-    Ok(bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
+    // The number of a block is cleared before its other words are.
+    let mut number = [0; 8];
+    read_full(source, offset, &mut number)?;
+    let words = || bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    Ok(bytes.starts_with(&number).then(words))
 }
 
 /// Returns the offset of the first intact segment at or after `offset`; `end` if there is none.

@@ -13,8 +13,8 @@ pub(super) enum TraceFile {
 pub(super) enum TracePiece {
     /// Chunk of a stream, with the offset of its events in the file.
     Chunk { offset: u64, bytes: usize, base_ticks: u64, is_packed: bool },
-    /// Block of a ring, or its events from the word `from_word` on.
-    Block { file: TraceFile, offset: u64, base_ticks: u64, from_word: u64 },
+    /// Block of a ring, with its number, or its events from the word `from_word` on.
+    Block { file: TraceFile, offset: u64, number: u64, from_word: u64 },
 }
 
 /// Numbers of events that are missing from a trace, one for each cause.
@@ -29,7 +29,8 @@ pub struct MissingEvents {
     /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
     /// Upper bound of the number of events in rings that no longer exist. It is zero unless the
-    /// process was killed and its rings were removed.
+    /// process was killed and its rings were removed. Threads that began after the last write to the stream are
+    /// unknown, and count as one.
     pub unread_max: u64,
 }
 

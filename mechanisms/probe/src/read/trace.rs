@@ -1,12 +1,14 @@
 //! A recording of one process, opened.
 
-use super::index::TraceIndex;
+use super::index::{RING_WORDS_MAX, TraceIndex};
 use super::source::{ReadAt, read_full};
 use super::thread::{MissingEvents, Thread, TraceFile};
 use crate::error::ReadError;
+use crate::files;
 use crate::format::{self, FILE_STREAM, PAGE_BYTES, STATE_RECORDING, TraceHeader};
 use crate::lane::CODE_BITS;
 use crate::site::{Site, SiteKind};
+use crate::trace_file::{self, open_regular_file};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -58,7 +60,7 @@ impl Trace {
         let rings_path =
             (header.kind == FILE_STREAM && !header.rings.is_empty()).then(|| header.rings.into());
         // read() ignores rings of another recording at this path.
-        let rings = rings_path.as_ref().and_then(|path: &PathBuf| File::open(path).ok());
+        let rings = rings_path.as_ref().and_then(|path: &PathBuf| open_regular_file(path).ok());
         let mut trace = Self::read(file, rings)?;
         trace.rings_path = rings_path.filter(|_| trace.rings.is_some());
         Ok(trace)
@@ -100,6 +102,8 @@ impl<S: ReadAt> Trace<S> {
     /// If the bytes cannot be read, are not a trace, or their first page is damaged.
     pub fn read(stream: S, rings: Option<S>) -> Result<Self, ReadError> {
         let header = read_header(&stream)?;
+        // Before the segments are read: the recording may end meanwhile.
+        let is_live = header.boot == files::boot_id() && trace_file::is_live(&header);
         let is_ours = |rings: &S| {
             self::read_header(rings)
                 .is_ok_and(|rings| (rings.session, rings.pid) == (header.session, header.pid))
@@ -110,9 +114,12 @@ impl<S: ReadAt> Trace<S> {
         if let Some(rings) = &rings {
             index.read_segments(rings, TraceFile::Rings)?;
         }
-        let has_rings = rings.is_some() || header.kind != FILE_STREAM;
-        let (threads, sites, damaged_bytes) = index.into_threads(&header, has_rings);
-        let mut missing = MissingEvents::default();
+        let is_cut_off =
+            rings.is_none() && header.kind == FILE_STREAM && header.state == STATE_RECORDING;
+        let unread_max = if is_cut_off { header.ring_words.min(RING_WORDS_MAX) } else { 0 };
+        let (threads, sites, damaged_bytes) = index.into_threads(unread_max, is_live);
+        // Also for the first thread of which the stream has no description yet.
+        let mut missing = MissingEvents { unread_max, ..MissingEvents::default() };
         threads.iter().for_each(|thread| missing.add(thread.missing));
         // The header's counts include events of no thread, and of threads whose rings were reused.
         missing.lost = missing.lost.max(header.lost);
