@@ -79,6 +79,7 @@ impl RingDrain {
     /// Starts to follow processes that have created a ring file since the last call.
     fn find_new_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
+        let mut new = Vec::new();
         for entry in entries.flatten() {
             let name = entry.file_name();
             if self.known_files.contains(&name) {
@@ -94,7 +95,12 @@ impl RingDrain {
                 }
             };
             self.known_files.insert(name);
-            match FollowedProcess::begin(rings, entry.path(), &self.file) {
+            new.push((rings, entry.path()));
+        }
+        // The process that began first has the trace file without a suffix.
+        new.sort_by_key(|(rings, _)| rings.header.begin.ticks);
+        for (rings, path) in new {
+            match FollowedProcess::begin(rings, path, &self.file) {
                 Ok(one) => self.processes.push(one),
                 Err(error) => self.notes.push(format!("{}: {error}", self.file.display())),
             }
@@ -369,5 +375,30 @@ impl FollowedProcess {
 impl LaneCursor {
     fn new(offset: u64) -> Self {
         Self { offset, word: BLOCK_HEADER_WORDS as usize, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_probe::format::{ClockAnchor, FILE_RINGS};
+    use handover_probe::read::Trace;
+
+    #[test]
+    fn process_that_began_first_gets_the_file_without_a_suffix() {
+        let folder = tempfile::tempdir().unwrap();
+        let rings = folder.path().join("rings");
+        std::fs::create_dir(&rings).unwrap();
+        for pid in 1..=8 {
+            // Neither the first nor the last file in the folder is that of process 5.
+            let begin = ClockAnchor { ticks: u64::from(pid + 3) % 8, ..ClockAnchor::default() };
+            let header = TraceHeader { kind: FILE_RINGS, pid, begin, ..TraceHeader::default() };
+            std::fs::write(rings.join(pid.to_string()), header.encode()).unwrap();
+        }
+        let file = folder.path().join("a.trace");
+        let mut drain = RingDrain::new(&rings, &file);
+        drain.find_new_processes();
+        assert_eq!((drain.processes.len(), drain.notes.len()), (8, 0));
+        assert_eq!(Trace::open(&file).unwrap().pid(), 5);
     }
 }
