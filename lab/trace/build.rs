@@ -17,7 +17,7 @@ const SOURCES: [&str; 8] =
     ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
 /// Constants of the trace format, each with its name in C.
-const NUMBERS: [(&str, u64); 52] = [
+const NUMBERS: [(&str, u64); 53] = [
     ("MAGIC", layout::MAGIC),
     ("PAGE", layout::PAGE_BYTES),
     ("MIX", layout::CHECKSUM_MULTIPLIER),
@@ -62,6 +62,7 @@ const NUMBERS: [(&str, u64); 52] = [
     ("P_DRAINED", thread::PAGE_DRAINED_FIELD as u64),
     ("P_FREE", thread::PAGE_FREE_FIELD as u64),
     ("P_WAITED_NS", thread::PAGE_WAITED_NS_FIELD as u64),
+    ("P_UNTRACED", thread::PAGE_UNTRACED_CALLS_FIELD as u64),
     ("P_NAME", thread::PAGE_NAME_OFFSET_BYTES as u64),
     ("FUNCTION_IS_SET", functions::PRESENT_FLAG),
     ("MODULE_SHIFT", functions::MODULE_SHIFT as u64),

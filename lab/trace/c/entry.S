@@ -145,7 +145,10 @@ handover_enter:
 	jmp .Lplaced
 
 .Lskip:
-	incq T_SKIPPED(%rcx)
+	mov T_PAGE(%rcx), %rdx
+	test %rdx, %rdx
+	jz .Lnot_hooked
+	incq 8*P_UNTRACED(%rdx)
 .Lnot_hooked:
 	mov %r11, 24(%rsp)
 	pop %rax

@@ -34,8 +34,12 @@ handover_enter_slow(uintptr_t *slot, uint64_t code, uintptr_t target)
 		handover_count_lost(1); /* its end, which does not come here */
 	uintptr_t at = (uintptr_t)slot;
 	/* On the thread's own stack? Elsewhere nothing can be told from addresses. */
-	if (!thread || at < thread->stack_lo || at >= thread->bottom[-1].slot)
+	if (!thread)
 		goto done;
+	if (at < thread->stack_lo || at >= thread->bottom[-1].slot) {
+		handover_count_untraced(thread);
+		goto done;
+	}
 	handover_leave_frames_below(thread, at);
 	struct entry *last = thread->top - 1;
 	if (last >= thread->bottom && last->slot == at) {
@@ -45,7 +49,7 @@ handover_enter_slow(uintptr_t *slot, uint64_t code, uintptr_t target)
 			handover_leave_frames_below(thread, at + 1);
 	}
 	if (thread->top >= thread->end) {
-		thread->skipped++;
+		handover_count_untraced(thread);
 		goto done;
 	}
 	struct entry *entry = push(thread, at, code, target);
@@ -185,12 +189,13 @@ static COLD void enter_slowly(struct thread *thread, uintptr_t function, uint64_
 	handover_leave_frames_below(thread, slot);
 	if (thread->top >= thread->bottom + DEPTH_MAX - 1) {
 		thread->beyond++;
-		thread->skipped++;
+		handover_count_untraced(thread);
 		goto done;
 	}
 	thread->beyond = 0;
 	bool is_deep = thread->top >= thread->end;
-	thread->skipped += is_deep;
+	if (is_deep)
+		handover_count_untraced(thread);
 	push(thread, slot, is_deep ? 0 : code, function)->returns_to = 0;
 	if (!is_deep)
 		handover_event(thread, code);

@@ -36,7 +36,7 @@
 #define T_TOP 24
 #define T_END 32
 #define T_STACK_LO 40
-#define T_SKIPPED 48
+#define T_PAGE 48
 #define T_MIN 56
 #define T_PLAIN 64
 

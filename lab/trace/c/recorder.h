@@ -34,8 +34,8 @@ struct thread {
 	struct entry *top;
 	struct entry *end;
 	uintptr_t stack_lo;
-	/* Calls that were not looked at: too deep, or on another stack. */
-	uint64_t skipped;
+	/* The lane: its page, then its ring. */
+	uint64_t *page;
 	uint64_t min_ticks;
 	/* From here to the cursor, each word is an event without values. Only such words may be taken back. */
 	uint64_t *plain;
@@ -43,8 +43,6 @@ struct thread {
 	struct entry *bottom;
 	/* Calls deeper than there are entries, of the compiler's hooks. */
 	uint64_t beyond;
-	/* The lane: its page, then its ring. */
-	uint64_t *page;
 	uint64_t *ring;
 	uint64_t blocks;
 	uint64_t recorded;
@@ -68,7 +66,7 @@ _Static_assert(offsetof(struct thread, base) == T_BASE, "layout");
 _Static_assert(offsetof(struct thread, top) == T_TOP, "layout");
 _Static_assert(offsetof(struct thread, end) == T_END, "layout");
 _Static_assert(offsetof(struct thread, stack_lo) == T_STACK_LO, "layout");
-_Static_assert(offsetof(struct thread, skipped) == T_SKIPPED, "layout");
+_Static_assert(offsetof(struct thread, page) == T_PAGE, "layout");
 _Static_assert(offsetof(struct thread, min_ticks) == T_MIN, "layout");
 _Static_assert(offsetof(struct thread, plain) == T_PLAIN, "layout");
 
@@ -118,6 +116,14 @@ static inline uint64_t *handover_claim(struct thread *thread, uint64_t words)
 	uint64_t bytes = words * 8;
 	__asm__ volatile("xadd %0, %1" : "+r"(bytes), "+m"(thread->cursor) : : "memory", "cc");
 	return (uint64_t *)bytes;
+}
+
+/* Counts a call that is not traced: it is too deep, or on another stack. In the lane, so that the count outlives a
+ * process that is killed. */
+static inline void handover_count_untraced(struct thread *thread)
+{
+	if (thread->page)
+		thread->page[P_UNTRACED]++;
 }
 
 static inline uint64_t handover_ticks(void)

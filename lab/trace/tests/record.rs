@@ -106,6 +106,26 @@ fn only_selected_functions_are_recorded() {
 }
 
 #[test]
+fn calls_that_are_not_traced_are_counted() {
+    const SOURCE: &str = "
+        #include <signal.h>
+        __attribute__((noinline)) int fall(int n) {
+            int r = n ? fall(n - 1) + 1 : raise(SIGKILL);
+            __asm__ volatile(\"\" : \"+r\"(r));
+            return r;
+        }
+        int main(void) { return fall(1500); }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(SOURCE, "deep.c", &[flag, "-O1"]) else { return };
+        let recorded = run(&built, &options(&built));
+        assert_eq!(recorded.written[0].events_count, 1023, "{flag} {recorded:?}");
+        // main(), and 1501 calls of fall().
+        assert!(has_note(&recorded, &format!("{} calls are not", 1502 - 1023)), "{recorded:?}");
+    }
+}
+
+#[test]
 fn program_with_its_own_malloc_is_recorded_with_a_pattern() {
     // The recorder demangles names, which allocates by the program's malloc, while it looks for the
     // functions to record. malloc is the first of them.

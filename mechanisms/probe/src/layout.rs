@@ -144,6 +144,9 @@ pub mod thread {
     /// Index, in a lane's page, of the time, in ns, that the thread has waited for space. Only the recording library in
     /// C writes it.
     pub const PAGE_WAITED_NS_FIELD: usize = 21;
+    /// Index, in a lane's page, of the number of calls that were not traced because they were nested too deeply or on
+    /// another stack than the thread's. Only the recording library in C writes it.
+    pub const PAGE_UNTRACED_CALLS_FIELD: usize = 22;
     /// Index of a flag that is set if the lane's new events overwrite old ones.
     pub const OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.

@@ -146,6 +146,8 @@ struct FollowedProcess {
     lost: u64,
     /// Time that exited threads have waited for space in their rings.
     waited: Duration,
+    /// Number of calls of exited threads that were not traced.
+    untraced_calls_count: u64,
     /// First error of writing the trace file. It ends the recording of the process.
     failure: Option<io::Error>,
 }
@@ -191,6 +193,7 @@ impl FollowedProcess {
             copied_site_segments_count: 0,
             lost: 0,
             waited,
+            untraced_calls_count: 0,
             failure,
         })
     }
@@ -246,6 +249,7 @@ impl FollowedProcess {
             self.stream.append_thread_segment(&page)?;
             self.lost += page.lost;
             self.waited += page.waited;
+            self.untraced_calls_count += page.untraced_calls_count;
             self.lanes[at].is_done = true;
             self.rings.free_lane(self.lanes[at].offset)?;
         }
@@ -316,6 +320,7 @@ impl FollowedProcess {
                 let recorded = self.rings.recorded_events_count(lane.offset).unwrap_or(0);
                 lost += page.lost + recorded.saturating_sub(lane.events_count);
                 self.waited += page.waited;
+                self.untraced_calls_count += page.untraced_calls_count;
                 // If this fails, the thread has no end in the trace, which readers handle.
                 let _ = self.stream.append_thread_segment(&page);
             }
@@ -326,6 +331,14 @@ impl FollowedProcess {
                  times of their calls; larger rings (--ring) make this rarer; with --wait 0 events are lost instead",
                 path = self.path.display(),
                 waited_ms = self.waited.as_secs_f64() * 1e3,
+            ));
+        }
+        if self.untraced_calls_count > 0 {
+            notes.push(format!(
+                "{path}: {count} calls are not in the trace: they were nested deeper than --depth permits, or \
+                 on a stack that the program had created itself",
+                path = self.path.display(),
+                count = self.untraced_calls_count,
             ));
         }
         match self.write_names(notes) {

@@ -35,6 +35,8 @@ pub(super) struct LanePage {
     pub lost: u64,
     /// Time that the thread has waited for space in its ring.
     pub waited: Duration,
+    /// Number of the thread's calls that were not traced.
+    pub untraced_calls_count: u64,
 }
 
 /// Ring file of a process: the rings of all threads, sites, modules and functions.
@@ -185,6 +187,7 @@ impl RingFile {
             end_ticks: word(thread::PAGE_END_FIELD),
             lost: word(thread::PAGE_LOST_FIELD),
             waited: Duration::from_nanos(word(thread::PAGE_WAITED_NS_FIELD)),
+            untraced_calls_count: word(thread::PAGE_UNTRACED_CALLS_FIELD),
         }))
     }
 
