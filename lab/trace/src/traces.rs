@@ -17,7 +17,7 @@ pub struct Traces<S = File> {
 }
 
 impl Traces {
-    /// Opens the traces at `paths`, and the traces of processes forked during these recordings. The
+    /// Opens the traces at `paths`, and the traces of other processes of these recordings, such as forked ones. The
     /// latter are at `PATH.PID`. A file that is named repeatedly is read once.
     ///
     /// # Errors
@@ -47,9 +47,11 @@ impl Traces {
             Self { paths: Vec::new(), traces: Vec::new(), unreadable_children: Vec::new() };
         for path in paths {
             let path = path.as_ref();
-            traces.push(path, open(path)?);
+            let trace = open(path)?;
+            let first = (trace.parent_pid(), begin_ns(&trace));
+            traces.push(path, trace);
             if with_children {
-                traces.push_children(path)?;
+                traces.push_children(path, first)?;
             }
         }
         traces.check_time_lines()
@@ -67,9 +69,10 @@ impl Traces {
         }
     }
 
-    /// Adds the traces `PATH.PID` of processes whose parent is among the traces. Other such files
-    /// may be of an earlier recording.
-    fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
+    /// Adds the traces `PATH.PID` of processes whose parent is among the traces, or is the parent of the `first` process
+    /// (given with the begin of its trace) and was not recorded itself, as the shell of a script. Other such files may
+    /// be of an earlier recording.
+    fn push_children(&mut self, path: &Path, first: (u32, Option<i64>)) -> Result<(), TraceError> {
         let beside = |source| TraceError::Folder { path: path.to_owned(), source };
         let mut candidates = Vec::new();
         for child in read::find_traces(path).map_err(beside)?.into_iter().skip(1) {
@@ -81,14 +84,17 @@ impl Traces {
         let mut pids: HashSet<u32> = self.traces.iter().map(Trace::pid).collect();
         loop {
             let found = candidates.iter().position(|(child, trace)| {
-                // A shared object with its own recorder uses its process's PID, also in the file's
-                // name.
                 let own = with_suffix(path, &trace.pid().to_string());
-                let is_of_one = child
+                let has_its_name = child
                     .as_os_str()
                     .as_encoded_bytes()
-                    .starts_with(own.as_os_str().as_encoded_bytes());
-                pids.contains(&trace.parent_pid()) || (is_of_one && pids.contains(&trace.pid()))
+                    .strip_prefix(own.as_os_str().as_encoded_bytes())
+                    .is_some_and(|rest| rest.is_empty() || rest[0] == b'.');
+                // A shared object with its own recorder uses its process's PID, also in the file's
+                // name.
+                let is_sibling = trace.parent_pid() == first.0 && end_ns(trace) >= first.1;
+                pids.contains(&trace.parent_pid())
+                    || (has_its_name && (is_sibling || pids.contains(&trace.pid())))
             });
             let Some(found) = found else { return Ok(()) };
             let (child, trace) = candidates.remove(found);
@@ -165,6 +171,16 @@ impl<S: ReadAt> Traces<S> {
         }
         sum
     }
+}
+
+/// Returns the time at which the first thread of a trace began; `None` without threads.
+fn begin_ns(trace: &Trace) -> Option<i64> {
+    trace.threads().iter().map(|thread| trace.ns_from_ticks(thread.begin_ticks)).min()
+}
+
+/// Returns the time at which a recording ended; `None` if it is unknown.
+fn end_ns(trace: &Trace) -> Option<i64> {
+    trace.end_ticks().map(|ticks| trace.ns_from_ticks(ticks))
 }
 
 fn open(path: &Path) -> Result<Trace, TraceError> {

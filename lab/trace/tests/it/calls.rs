@@ -10,6 +10,7 @@ use handover_trace::{
     tree_table, walk,
 };
 use std::hint::black_box;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn functions(traces: &Traces, order: SortOrder) -> (Vec<FunctionStatistics>, u64) {
@@ -253,6 +254,33 @@ fn processes_share_one_time_line() {
     assert!(alone.unreadable_children()[0].to_string().contains("one.78"));
     assert!(Traces::open_without_children([&paths[1]]).unwrap().unreadable_children().is_empty());
     assert_eq!(one.as_slice().len(), 1);
+}
+
+#[test]
+fn sibling_that_ended_after_the_first_process_began_is_read_with_it() {
+    let (first_folder, _) = recorded("a", "sibling.*", || drop(span!("sibling.first")));
+    let (second_folder, _) = recorded("a", "sibling.*", || drop(span!("sibling.second")));
+    let [first, second] = [first_folder, second_folder].map(|folder| {
+        let path = folder.path().join("a");
+        (folder, path)
+    });
+    // Another process of the same parent, in a script that is not recorded itself.
+    let pid = std::process::id() + 1;
+    let sibling_of = |path: &Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[3 * 8..][..4].copy_from_slice(&pid.to_le_bytes());
+        handover_probe::read::repair_checksums(bytes)
+    };
+    for (file, sibling, count) in [(&first.1, &second.1, 2), (&second.1, &first.1, 1)] {
+        let bytes = sibling_of(sibling);
+        let path = handover_probe::trace_file::with_suffix(file, &pid.to_string());
+        std::fs::write(&path, &bytes).unwrap();
+        // The user has given this copy its name.
+        let copy = handover_probe::trace_file::with_suffix(file, "1");
+        std::fs::write(&copy, &bytes).unwrap();
+        assert_eq!(Traces::open([file]).unwrap().as_slice().len(), count);
+        [path, copy].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
 }
 
 #[test]
