@@ -5,6 +5,7 @@
 use crate::names::{NameId, SiteNames};
 use crate::traces::Traces;
 use crate::walk::{CallEnding, CompletedCall, EventPosition, TraceVisitor};
+use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS};
 use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
@@ -80,6 +81,56 @@ struct EventSums {
     total_ns: u64,
 }
 
+/// Number of words of a block of a ring without its header.
+const BLOCK_EVENT_WORDS: u64 = BLOCK_WORDS - BLOCK_HEADER_WORDS;
+/// Number of bits of the time and of the code of a packed event.
+const PACKED_HALF_BITS: u32 = 16;
+/// Size in bytes of a packed event.
+const PACKED_BYTES: u64 = 4;
+
+/// Event of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct BlockEvent {
+    name: NameId,
+    /// Number of words of the event in a ring.
+    words: u64,
+    /// Size of the event in bytes as varints.
+    varint_bytes: u64,
+}
+
+/// Events of one block of a ring. A stream has all of them packed, or all as varints: see [`handover_probe::chunk`].
+#[derive(Debug, Default)]
+struct Block {
+    events: Vec<BlockEvent>,
+    /// Number of words of the events.
+    words: u64,
+    /// `true` if an event cannot be packed.
+    has_varints: bool,
+}
+
+impl Block {
+    /// Adds an event of the site `site`, `since` ticks after the event before.
+    fn push(&mut self, name: NameId, since: u64, site: u32, values: &[u64]) {
+        // The event's kind is in the two bits below the site's number.
+        let code = u64::from(site) << 2;
+        let values_bytes: u64 = values.iter().map(|value| varint_bytes(*value)).sum();
+        let varint_bytes = varint_bytes(since) + varint_bytes(code) + values_bytes;
+        let words = 1 + values.len() as u64;
+        self.events.push(BlockEvent { name, words, varint_bytes });
+        self.words += words;
+        self.has_varints |= !values.is_empty() || (since | code) >> PACKED_HALF_BITS != 0;
+    }
+
+    /// Calls `add` with each event and its size in a stream, and starts the next block.
+    fn finish(&mut self, mut add: impl FnMut(BlockEvent, u64)) {
+        let has_varints = std::mem::take(&mut self.has_varints);
+        self.words = 0;
+        for event in self.events.drain(..) {
+            add(event, if has_varints { event.varint_bytes } else { PACKED_BYTES });
+        }
+    }
+}
+
 /// Visitor that adds the durations of calls to the sums.
 struct DurationSums<'a>(&'a mut [EventSums]);
 
@@ -107,22 +158,25 @@ pub fn estimate<S: ReadAt>(
     for (process, trace) in traces.as_slice().iter().enumerate() {
         for thread in 0..trace.threads().len() {
             let mut last_ticks = None;
+            let mut block = Block::default();
+            let mut add = |event: BlockEvent, stream_bytes| {
+                if names.is_selected(event.name) {
+                    let sums = &mut sums[event.name.index()];
+                    sums.events += 1;
+                    sums.stream_bytes += stream_bytes;
+                    sums.ring_bytes += 8 * event.words;
+                }
+            };
             for event in trace.events(thread) {
                 let since = event.ticks.saturating_sub(last_ticks.unwrap_or(event.ticks));
                 last_ticks = Some(event.ticks);
                 let name = names.id_of_site(process, event.site);
-                if !names.is_selected(name) {
-                    continue;
+                block.push(name, since, event.site, event.values());
+                if block.words >= BLOCK_EVENT_WORDS {
+                    block.finish(&mut add);
                 }
-                let sums = &mut sums[name.index()];
-                sums.events += 1;
-                // The event's kind is in the two bits below the site's number.
-                let values = event.values();
-                let packed: u64 = values.iter().map(|value| varint_bytes(*value)).sum();
-                sums.stream_bytes +=
-                    varint_bytes(since) + varint_bytes(u64::from(event.site) << 2) + packed;
-                sums.ring_bytes += 8 + 8 * values.len() as u64;
             }
+            block.finish(&mut add);
         }
     }
     crate::walk::walk(traces, names, &mut DurationSums(&mut sums))?;
@@ -190,6 +244,21 @@ mod tests {
             assert_eq!(varint_bytes(number), bytes, "{number}");
         }
         assert_eq!(varint_bytes(u64::MAX), 10);
+    }
+
+    #[test]
+    fn events_of_a_block_are_packed_unless_one_does_not_fit() {
+        let sizes = |last_since, last_values: &[u64]| {
+            let mut block = Block::default();
+            block.push(NameId(1), 5, 1, &[]);
+            block.push(NameId(1), last_since, 1, last_values);
+            let mut sizes = Vec::new();
+            block.finish(|_, bytes| sizes.push(bytes));
+            sizes
+        };
+        assert_eq!(sizes((1 << 16) - 1, &[]), [4, 4]);
+        assert_eq!(sizes(1 << 16, &[]), [2, 4]);
+        assert_eq!(sizes(5, &[1 << 7]), [2, 4]);
     }
 
     #[test]
