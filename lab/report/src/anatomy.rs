@@ -3,7 +3,7 @@
 use crate::format;
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
-use handover_record::{Anatomy, AnatomyOutlier, Document, Record, Unit};
+use handover_record::{Anatomy, AnatomyOutlier, Document, OffCpuVerdict, Record, Unit};
 
 /// Maximum mean duration of a drawn group of hand-offs, relative to the typical group's. A longer
 /// bar would shrink the typical one to a line; only the table lists it.
@@ -153,8 +153,8 @@ pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     let unfit = unmatched.mismatched + unmatched.received_early + unmatched.lost;
     if unfit as f64 > UNFIT_SHARE_MAX * anatomy.handoffs_count as f64 {
         facts.push(
-            "In doubt: so many were left out that the others need not be typical; look for longer (--seconds), \
-             with less beside it."
+            "Uncertain: so many hand-offs were left out that the others may not be typical. Measure for longer \
+             (--seconds), with fewer other programs running."
                 .to_string(),
         );
     }
@@ -166,7 +166,8 @@ pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
         (Some(off_ns), _) => {
-            format!(" for {off_time} of the hand-off", off_time = ns(off_ns as f64))
+            let but = if outlier.off_cpu == OffCpuVerdict::No { " but" } else { "" };
+            format!("{but} for {off_time} of the hand-off", off_time = ns(off_ns as f64))
         }
         (None, delay) => {
             let delay = ns(delay as f64);

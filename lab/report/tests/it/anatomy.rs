@@ -92,6 +92,14 @@ fn lines_contain_each_stage_the_sum_and_the_slowest_hand_offs() {
             assert!(joined.contains(words), "{words:?} at {width}: {text}");
         }
     }
+    let mut running = with_anatomy();
+    let anatomy = running.anatomy.as_mut().expect("an anatomy");
+    anatomy.unmatched.lost = 4000;
+    let outlier = &mut anatomy.outliers[0];
+    (outlier.off_cpu, outlier.off_cpu_ns) = (OffCpuVerdict::No, Some(46_800));
+    let text = render_anatomy(&running, 400, Style { unicode: true, ..Style::default() });
+    assert!(text.contains("on the CPU but for 46.8 µs of the hand-off"), "{text}");
+    assert!(text.contains("Uncertain: so many hand-offs were left out"), "{text}");
     let bare = record("event/round-trip", "handover", ContenderKind::Ours, 170.0);
     assert_eq!(render_anatomy(&bare, 80, Style::default()), "");
     assert!(anatomy_chart(&bare, 400.0).is_none());
