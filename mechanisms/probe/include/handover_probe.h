@@ -75,14 +75,16 @@ static __attribute__((constructor, used)) void handover_probe_register_(void)
 }
 #endif
 
-static inline __attribute__((always_inline)) void handover_probe_hit_(struct handover_probe_meta *meta, unsigned form,
-								      uint64_t first, uint64_t second)
+/* Not traced as functions of the program, with -finstrument-functions. */
+static inline __attribute__((always_inline, no_instrument_function)) void
+handover_probe_hit_(struct handover_probe_meta *meta, unsigned form, uint64_t first, uint64_t second)
 {
 	if (handover_probe_record)
 		handover_probe_record(meta, form, first, second);
 }
 
-static inline __attribute__((always_inline)) void handover_probe_leave_(struct handover_probe_meta **entered)
+static inline __attribute__((always_inline, no_instrument_function)) void
+handover_probe_leave_(struct handover_probe_meta **entered)
 {
 	if (__builtin_expect(*entered != 0, 0))
 		handover_probe_hit_(*entered, 3, 0, 0);
