@@ -260,7 +260,7 @@ pub fn record(
     let mut written = Vec::new();
     for path in find_trace_paths(&file, paths, &older) {
         if options.policy == Policy::Last
-            && let Err(error) = names::add_function_names_with_notes(&path, &mut notes)
+            && let Err(error) = add_function_names(&path, &mut notes)
         {
             let path = path.display();
             notes.push(format!("cannot add the names of functions to {path}: {error}"));

@@ -7,7 +7,9 @@ use crate::traces::Traces;
 use crate::tree::TreeLine;
 use crate::walk::{STACK_DEPTH_MAX, WalkCounts};
 use handover_base::units::{format_bytes_rate, format_count, format_ns};
+use handover_probe::Site;
 use handover_probe::read::{ReadAt, RecordingState, Trace};
+use std::collections::HashSet;
 
 /// Table with right-aligned columns of numbers and a last column of names.
 struct Table {
@@ -161,9 +163,11 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
                 ),
             });
         }
-        // Unnamed functions are shown as file and address.
-        let is_unnamed = |name: &str| name.rsplit_once("+0x").is_some_and(|(_, hex)| is_hex(hex));
-        if trace.sites().iter().any(|site| site.line == 0 && is_unnamed(&site.name)) {
+        let is_unnamed = |site: &&&Site| site.line == 0 && is_name_of_unnamed_function(&site.name);
+        let sites = trace.sites();
+        let unnamed: HashSet<u32> = sites.iter().filter(is_unnamed).map(|it| it.number).collect();
+        // Functions whose events were all overwritten are not shown.
+        if !unnamed.is_empty() && trace.merged_events().any(|it| unnamed.contains(&it.site)) {
             lines.push(format!(
                 "functions without names: if their recorder was killed, `handover trace names {path}` looks \
                  them up; a stripped program has none"
@@ -189,9 +193,10 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     lines
 }
 
-/// Returns `true` if the text is a hexadecimal number.
-fn is_hex(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
+/// Returns `true` if the name is that of a function without a symbol: its file and address.
+pub(crate) fn is_name_of_unnamed_function(name: &str) -> bool {
+    let is_hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
+    name.rsplit_once("+0x").is_some_and(|(_, address)| is_hex(address))
 }
 
 /// Returns a table of functions, followed by a table of marks. Percentages are shares of `time_ns`.

@@ -9,7 +9,11 @@ mod build;
 use build::{Built, build, build_by, program};
 use handover_probe::Policy;
 use handover_probe::read::{EventKind, RecordingState, Trace, find_traces};
-use handover_trace::record::{ProgramError, RecordError, RecordOptions, RecordResult, record};
+use handover_trace::record::{
+    ProgramError, RECORDING_LIBRARY_IMAGE, RecordError, RecordOptions, RecordResult,
+    add_function_names, record,
+};
+use handover_trace::{Traces, remedy_lines};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -725,6 +729,42 @@ fn each_rust_program_of_a_script_keeps_its_trace() {
             std::fs::remove_file(rings).unwrap();
         }
     }
+}
+
+#[test]
+fn names_are_added_once_and_only_to_functions_with_events() {
+    const SOURCE: &str = "
+        __attribute__((noinline)) int early(int x) { __asm__ volatile(\"\"); return x + 1; }
+        __attribute__((noinline)) int late(int x) { __asm__ volatile(\"\"); return x + 1; }
+        int main(void) { int x = early(0); for (int i = 0; i < 10000; i++) x = late(x); return x & 0; }
+    ";
+    let Some(built) = build(SOURCE, "wrapped.c", &[PATCHABLE, "-O1"]) else { return };
+    let library = built.folder.path().join("library.so");
+    std::fs::write(&library, RECORDING_LIBRARY_IMAGE).unwrap();
+    let file = built.folder.path().join("a.trace");
+    let mut command = program(&built);
+    command
+        .env("LD_PRELOAD", &library)
+        .env("HANDOVER_TRACE", "*")
+        .env("HANDOVER_TRACE_FILE", &file);
+    let status =
+        command.env("HANDOVER_TRACE_RING", "8192").env("HANDOVER_TRACE_POLICY", "last").status();
+    assert!(status.unwrap().success());
+    let hints = || remedy_lines(&Traces::open([&file]).unwrap());
+    assert!(hints()[0].contains("functions without names"), "{:?}", hints());
+
+    // Another program has taken the place of the one that was recorded.
+    let mut notes = Vec::new();
+    let kept = built.path.with_extension("kept");
+    std::fs::rename(&built.path, &kept).unwrap();
+    std::fs::copy("/proc/self/exe", &built.path).unwrap();
+    assert_eq!(add_function_names(&file, &mut notes).unwrap(), 0);
+    assert!(notes[0].contains("the file has changed"), "{notes:?}");
+
+    std::fs::rename(&kept, &built.path).unwrap();
+    assert_eq!(add_function_names(&file, &mut Vec::new()).unwrap(), 2);
+    assert_eq!(hints(), Vec::<String>::new());
+    assert_eq!(add_function_names(&file, &mut Vec::new()).unwrap(), 0);
 }
 
 /// C program whose second thread makes calls after the file size limit was set to zero.

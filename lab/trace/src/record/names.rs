@@ -2,43 +2,41 @@
 //! files.
 
 use super::rings::RingFile;
+use crate::text::is_name_of_unnamed_function;
 use addr2line::Context;
 use gimli::{DwarfSections, EndianSlice, LittleEndian};
 use handover_probe::format::{Module, encode_sites, encode_sites_segment, function_site};
 use handover_probe::read::Trace;
-use handover_probe::{ReadError, Site};
+use handover_probe::{ReadError, Site, trace_file};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Adds the names of functions to a trace that lacks them, and returns their number. Such a trace
-/// was recorded with [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
+/// was recorded with [`Policy::Last`](handover_probe::Policy), or its recorder was killed. Functions without events
+/// get no names. Appends messages for the user to `notes`, such as the reason why functions have no names.
 ///
 /// # Errors
 /// If the trace cannot be read, is not a trace, or cannot be written.
-pub fn add_function_names(path: &Path) -> Result<usize, ReadError> {
-    add_function_names_with_notes(path, &mut Vec::new())
-}
-
-/// Adds the names of functions to a trace. Appends messages for the user to `notes`.
-pub(super) fn add_function_names_with_notes(
-    path: &Path,
-    notes: &mut Vec<String>,
-) -> Result<usize, ReadError> {
+pub fn add_function_names(path: &Path, notes: &mut Vec<String>) -> Result<usize, ReadError> {
     let trace = Trace::open(path)?;
     let seen: HashSet<u32> = trace.merged_events().map(|event| event.site).collect();
     let rings = trace.rings_path().unwrap_or(path).to_owned();
     let Some(mut rings) = RingFile::open(&rings)? else { return Ok(0) };
     rings.read_new_segments()?;
     let (modules, mut functions) = rings.read_functions()?;
-    functions.retain(|(number, ..)| seen.contains(number));
-    if functions.is_empty() {
+    let is_unnamed = |site: &Site| site.line == 0 && is_name_of_unnamed_function(&site.name);
+    functions
+        .retain(|(number, ..)| seen.contains(number) && trace.site(*number).is_none_or(is_unnamed));
+    let mut sites = resolve_sites(&modules, &functions, notes);
+    sites.retain(|site| !is_unnamed(site));
+    if sites.is_empty() {
         return Ok(0);
     }
-    let sites = resolve_sites(&modules, &functions, notes);
     let file = File::options().write(true).open(path)?;
     let end = file.metadata()?.len().next_multiple_of(8);
     let segment = encode_sites_segment(&encode_sites(&sites));
@@ -62,7 +60,7 @@ pub(super) fn resolve_sites(
     for index in wanted {
         let Some(module) = modules.get(&index) else { continue };
         let of_it = functions.iter().filter(|(_, module, _)| *module == index);
-        let bytes = std::fs::read(&module.path).unwrap_or_default();
+        let bytes = read_program_file(Path::new(&module.path)).unwrap_or_default();
         let file = object::File::parse(&*bytes).ok().filter(|file| is_executed_file(file, module));
         let Some(file) = file else {
             notes.push(format!(
@@ -103,6 +101,20 @@ pub(super) fn resolve_sites(
     }
     sites.sort_unstable_by_key(|site| site.number);
     sites
+}
+
+/// Maximum size in bytes of a program's or shared object's file whose symbols are read.
+const PROGRAM_BYTES_MAX: u64 = 1 << 32;
+
+/// Reads the file of a program or shared object. The path comes from a trace, so that it may lead to anything.
+fn read_program_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = trace_file::open_regular_file(path)?;
+    if file.metadata()?.len() > PROGRAM_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn unnamed_site(number: u32, module: &Module, address: u64) -> Site {
@@ -179,6 +191,12 @@ fn demangled(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_is_not_read_as_a_program() {
+        assert!(read_program_file(Path::new("/dev/zero")).is_err());
+        assert!(!read_program_file(Path::new("/proc/self/exe")).unwrap().is_empty());
+    }
 
     #[test]
     fn symbols_are_demangled_to_source_names() {

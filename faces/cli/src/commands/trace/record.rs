@@ -191,8 +191,12 @@ fn trace_line(trace: &WrittenTrace) -> String {
 
 pub fn names(args: &TraceNames, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = args.file.display();
-    let count = record::add_function_names(&args.file)
+    let mut notes = Vec::new();
+    let count = record::add_function_names(&args.file, &mut notes)
         .map_err(|error| to_usage_error(format!("{path}: {error}")))?;
+    for note in notes {
+        console::print_error(format_args!("handover: note: {note}"));
+    }
     writeln!(out, "{path}: {count} functions named")?;
     Ok(())
 }
