@@ -10,12 +10,21 @@ use std::io;
 pub(crate) struct ElfSection {
     pub offset: u64,
     pub bytes: u64,
+    /// Distance from this section to the code: how much further the code's segment is mapped from its offset in the file
+    /// than this section.
+    pub code_shift: u64,
 }
 
 /// Size in bytes of a 64-bit ELF file's header.
 const HEADER_BYTES: usize = 64;
 /// Size in bytes of an entry of the section header table.
 const SECTION_HEADER_BYTES: u64 = 64;
+/// Size in bytes of an entry of the program header table.
+const PROGRAM_HEADER_BYTES: u64 = 56;
+/// Type of a segment that is mapped (`PT_LOAD`).
+const SEGMENT_MAPPED: u32 = 1;
+/// Flag of an executable segment (`PF_X`).
+const SEGMENT_EXECUTABLE: u32 = 1;
 /// Maximum length in bytes of the name that [`find_section`] can find.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -46,7 +55,28 @@ pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<
         let length = read_full(file, at, &mut text)?;
         let end = text[..length].iter().position(|byte| *byte == 0).unwrap_or(length);
         if &text[..end] == name.as_bytes() {
-            return Ok(Some(ElfSection { offset: u64_at(&bytes, 24), bytes: u64_at(&bytes, 32) }));
+            let Some(code_shift) = code_shift(file, &header)? else { return Ok(None) };
+            let offset = u64_at(&bytes, 24);
+            let shift = u64_at(&bytes, 16).wrapping_sub(offset);
+            let code_shift = code_shift.wrapping_sub(shift);
+            return Ok(Some(ElfSection { offset, bytes: u64_at(&bytes, 32), code_shift }));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the difference between address and offset of the executable segment; `None` if there is none.
+fn code_shift(file: &impl ReadAt, header: &[u8; HEADER_BYTES]) -> io::Result<Option<u64>> {
+    let (table, count) = (u64_at(header, 32), u64::from(u16_at(header, 56)));
+    for index in 0..count {
+        let mut bytes = [0; PROGRAM_HEADER_BYTES as usize];
+        let Some(offset) = table.checked_add(index * PROGRAM_HEADER_BYTES) else { break };
+        if read_full(file, offset, &mut bytes)? < bytes.len() {
+            break;
+        }
+        let (kind, flags) = (u32_at(&bytes, 0), u32_at(&bytes, 4));
+        if kind == SEGMENT_MAPPED && flags & SEGMENT_EXECUTABLE != 0 {
+            return Ok(Some(u64_at(&bytes, 16).wrapping_sub(u64_at(&bytes, 8))));
         }
     }
     Ok(None)

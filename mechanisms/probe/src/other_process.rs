@@ -63,8 +63,16 @@ struct SiteAddresses {
 struct Mapping {
     start: u64,
     end: u64,
+    is_executable: bool,
     offset: u64,
     path: String,
+}
+
+impl Mapping {
+    /// Returns the address at which the file's first byte would be mapped.
+    fn base(&self) -> u64 {
+        self.start.wrapping_sub(self.offset)
+    }
 }
 
 impl Process {
@@ -89,13 +97,8 @@ impl Process {
         let paths: BTreeSet<&str> = mappings.iter().map(|one| one.path.as_str()).collect();
         for path in paths {
             let Some(section) = find_site_section(&folder, path) else { continue };
-            let contains = |one: &&Mapping| {
-                let bytes = one.end - one.start;
-                one.path == path
-                    && (one.offset..one.offset.saturating_add(bytes)).contains(&section.offset)
-            };
-            if let Some(mapping) = mappings.iter().find(contains) {
-                let start = mapping.start + (section.offset - mapping.offset);
+            let of_path: Vec<&Mapping> = mappings.iter().filter(|it| it.path == path).collect();
+            for start in section_addresses(&of_path, &section) {
                 process.read_section(start, section.bytes)?;
             }
         }
@@ -244,16 +247,31 @@ fn find_site_section(folder: &str, path: &str) -> Option<elf::ElfSection> {
     elf::find_section(&File::open(open).ok()?, SECTION).ok()?
 }
 
+/// Returns the addresses of a section in each image of its file, of which `mappings` are all. The file may also be
+/// mapped as data, without code at the distance that the file gives.
+fn section_addresses(mappings: &[&Mapping], section: &elf::ElfSection) -> Vec<u64> {
+    let is_in_image = |it: &&&Mapping| {
+        let code_base = it.base().wrapping_add(section.code_shift);
+        let bytes = it.end - it.start;
+        (it.offset..it.offset.saturating_add(bytes)).contains(&section.offset)
+            && mappings.iter().any(|code| code.is_executable && code.base() == code_base)
+    };
+    let images = mappings.iter().filter(is_in_image);
+    images.map(|it| it.base().wrapping_add(section.offset)).collect()
+}
+
 /// Parses a line of `/proc/PID/maps`; `None` if the line describes no mapped file.
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
-    let offset = fields.nth(1)?;
+    let is_executable = fields.next()?.as_bytes().get(2) == Some(&b'x');
+    let offset = fields.next()?;
     let path = fields.nth(2)?.trim_start();
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mapping = Mapping {
         start: number(start)?,
         end: number(end)?,
+        is_executable,
         offset: number(offset)?,
         path: path.to_owned(),
     };
@@ -302,6 +320,7 @@ mod tests {
         let expected = Mapping {
             start: 0x7f1c_2000,
             end: 0x7f1c_3000,
+            is_executable: true,
             offset: 0x1000,
             path: "/a path/x y.so".into(),
         };
@@ -311,6 +330,24 @@ mod tests {
         {
             assert_eq!(parse_mapping(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn section_is_found_in_the_image_and_not_in_data() {
+        let mapping = |line: &str| parse_mapping(line).unwrap();
+        // The file as data, below and above the image, and the image, of which two mappings have the section's page.
+        let mappings = [
+            mapping("10000-18000 r--p 00000000 08:01 1 /lib.so"),
+            mapping("20000-22000 r--p 00000000 08:01 1 /lib.so"),
+            mapping("22000-25000 r-xp 00002000 08:01 1 /lib.so"),
+            mapping("26000-28000 rw-p 00004000 08:01 1 /lib.so"),
+            mapping("30000-38000 r--p 00000000 08:01 1 /lib.so"),
+        ];
+        let mappings: Vec<&Mapping> = mappings.iter().collect();
+        // At address 0x6800 in the file, and the code at its offset.
+        let code_shift = 0u64.wrapping_sub(0x2000);
+        let section = elf::ElfSection { offset: 0x4800, bytes: 8, code_shift };
+        assert_eq!(section_addresses(&mappings, &section), [0x26800]);
     }
 
     #[test]
