@@ -248,6 +248,32 @@ static void read_build_id(struct module *module, uintptr_t notes, size_t bytes)
 	}
 }
 
+/* The path of a loaded module's file; false for the kernel's. */
+static bool read_path(struct module *module, const char *name)
+{
+	char whole[PATH_MAX];
+	if (name && name[0]) {
+		if (name[0] != '/' && !strchr(name, '/'))
+			return false;
+		snprintf(module->path, sizeof module->path, "%s", realpath(name, whole) ? whole : name);
+		return true;
+	}
+	ssize_t bytes = readlink("/proc/self/exe", module->path, sizeof module->path - 1);
+	if (bytes <= 0 && realpath((const char *)getauxval(AT_EXECFN), whole))
+		bytes = snprintf(module->path, sizeof module->path, "%s", whole);
+	module->path[bytes > 0 && (size_t)bytes < sizeof module->path ? bytes : 0] = 0;
+	return true;
+}
+
+/* Whether a known module is the one that is now loaded from `name`. Without build IDs, its path tells. */
+static bool is_same_file(const struct module *known, struct module *loaded, const char *name)
+{
+	if (known->build_id_bytes || loaded->build_id_bytes)
+		return known->build_id_bytes == loaded->build_id_bytes &&
+		       !memcmp(known->build_id, loaded->build_id, known->build_id_bytes);
+	return read_path(loaded, name) && !strcmp(known->path, loaded->path);
+}
+
 static int meet(struct dl_phdr_info *info, size_t size, void *count)
 {
 	(void)size, (void)count;
@@ -264,23 +290,22 @@ static int meet(struct dl_phdr_info *info, size_t size, void *count)
 		if (part->p_type == PT_NOTE)
 			read_build_id(&new, start, part->p_memsz);
 	}
-	for (uint32_t at = 0; at < handover_modules_count; at++)
-		if (handover_modules[at].bias == new.bias && handover_modules[at].start == new.start)
+	for (uint32_t at = 0; at < handover_modules_count; at++) {
+		const struct module *old = &handover_modules[at];
+		if (old->start == new.start && old->bias == new.bias && is_same_file(old, &new, info->dlpi_name))
 			return 0;
+	}
+	if (!read_path(&new, info->dlpi_name))
+		return 0;
 	if (handover_modules_count == MODULES_MAX)
 		return 1;
-	if (info->dlpi_name && info->dlpi_name[0]) {
-		if (info->dlpi_name[0] != '/' && !strchr(info->dlpi_name, '/'))
-			return 0; /* the kernel's */
-		char whole[PATH_MAX];
-		const char *path = realpath(info->dlpi_name, whole) ? whole : info->dlpi_name;
-		snprintf(new.path, sizeof new.path, "%s", path);
-	} else {
-		ssize_t bytes = readlink("/proc/self/exe", new.path, sizeof new.path - 1);
-		char whole[PATH_MAX];
-		if (bytes <= 0 && realpath((const char *)getauxval(AT_EXECFN), whole))
-			bytes = snprintf(new.path, sizeof new.path, "%s", whole);
-		new.path[bytes > 0 && (size_t)bytes < sizeof new.path ? bytes : 0] = 0;
+	/* Where others were that are unloaded since. */
+	for (uint32_t at = 0; at < handover_modules_count; at++) {
+		struct module *old = &handover_modules[at];
+		if (old->start < new.end && new.start < old->end) {
+			handover_functions_forget(old->start, old->end);
+			old->start = old->end = 0;
+		}
 	}
 	handover_modules[handover_modules_count] = new;
 	handover_file_module(handover_modules_count++);

@@ -105,7 +105,8 @@ void __attribute__((visibility("hidden"))) handover_leave_slow(struct entry *ent
 
 /* --- the compiler's hooks --- */
 
-/* Functions by their address: open addressing, entries are only ever added. */
+/* Functions by their address: open addressing, entries are only ever added. A code of 0 is of a function that is to be
+ * introduced anew. */
 #define TABLE_BITS 19
 struct known {
 	uintptr_t function;
@@ -154,12 +155,12 @@ static COLD uint64_t introduce(uintptr_t function)
 		if (!code)
 			code = CODE_UNWANTED;
 		size_t at = place(function);
-		while (table[at].function)
+		while (table[at].function && table[at].function != function)
 			at = (at + 1) & ((1u << TABLE_BITS) - 1);
 		/* A table that is full would be searched for ever: what comes then is looked up anew each time. */
 		static size_t known_count;
-		if (known_count < (1u << TABLE_BITS) * 3 / 4) {
-			known_count++;
+		if (table[at].function || known_count < (1u << TABLE_BITS) * 3 / 4) {
+			known_count += !table[at].function;
 			table[at].code = code;
 			__atomic_store_n(&table[at].function, function, __ATOMIC_RELEASE);
 		}
@@ -167,6 +168,13 @@ static COLD uint64_t introduce(uintptr_t function)
 	handover_unlock();
 	errno = error;
 	return code;
+}
+
+void handover_functions_forget(uintptr_t start, uintptr_t end)
+{
+	for (size_t at = 0; table && at < (size_t)1 << TABLE_BITS; at++)
+		if (table[at].function >= start && table[at].function < end)
+			table[at].code = 0;
 }
 
 static COLD struct thread *attach(void)

@@ -223,6 +223,8 @@ uint64_t handover_function_introduce(uintptr_t address);
 uint32_t handover_number_new(uintptr_t address, uint32_t module);
 
 /* hooks.c */
+/* Functions in this range are others from now on: their module was unloaded. Locked by the caller. */
+void handover_functions_forget(uintptr_t start, uintptr_t end);
 void handover_start(char **environment);
 #define CODE_UNWANTED 1u
 

@@ -527,6 +527,49 @@ fn interrupted_allocation_of_a_ring_is_repeated() {
 }
 
 #[test]
+fn library_in_the_place_of_an_unloaded_one_has_its_own_names() {
+    let library = |name: &str| {
+        format!(
+            "__attribute__((noinline)) int {name}(int x) {{ __asm__ volatile(\"\"); return x + 1; }}
+             int run(int x) {{ return {name}(x); }}"
+        )
+    };
+    let opener = "
+        #include <dlfcn.h>
+        int main(int count, char **words) {
+            void *before = 0;
+            for (int at = 1; at < count; at++) {
+                void *opened = dlopen(words[at], RTLD_NOW);
+                void *run = dlsym(opened, \"run\");
+                if (!run || ((int (*)(int))run)(1) != 2 || dlclose(opened)) return 1;
+                if (before && before != run) return 77;
+                before = run;
+            }
+            return 0;
+        }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let flags = [flag, "-O1", "-shared", "-fPIC"];
+        let Some(first) = build(&library("first"), "part.c", &flags) else { return };
+        let Some(other) = build(&library("other"), "part.c", &flags) else { return };
+        let Some(built) = build(opener, "opener.c", &["-O1"]) else { return };
+        let options = options(&built).force(true);
+        let words = [&built, &first, &other].map(|it| OsString::from(&it.path));
+        let recorded = record(&options, &words, &|| None).unwrap();
+        if recorded.exit_code() == 77 {
+            println!("skipped: the loader gave the second library another address");
+            return;
+        }
+        assert_eq!(recorded.exit_code(), 0);
+        let trace = Trace::open(&options.file).unwrap();
+        let name = |number| trace.site(number).unwrap().name.clone();
+        let names: Vec<String> = trace.merged_events().map(|event| name(event.site)).collect();
+        let expected = ["run", "first", "first", "run", "run", "other", "other", "run"];
+        assert_eq!(names, expected, "{flag}");
+    }
+}
+
+#[test]
 fn threads_are_recorded_after_one_began_without_a_free_file_descriptor() {
     const SOURCE: &str = r#"
         #include <pthread.h>
