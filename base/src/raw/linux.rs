@@ -14,7 +14,7 @@ pub(crate) fn epoll_pwait2<'buffer>(
     timeout: &Timespec,
 ) -> Result<&'buffer [epoll::Event], Errno> {
     // The kernel's structure, of two 64-bit integers on every architecture.
-    let timeout = [timeout.tv_sec, timeout.tv_nsec as i64];
+    let timeout = [timeout.tv_sec, timeout.tv_nsec];
     // SAFETY: the kernel writes at most `buffer.len()` events, whose layout epoll::Event has; `timeout` is valid during
     // the call. Without a signal mask, its length is not read.
     let count = unsafe {

@@ -420,7 +420,7 @@ pub struct Round {
     /// Figure of the round. It is the median of operations timed alone, or the median of ten means
     /// of batches. If the clock's resolution is too coarse for a median (above 5 % of it), it is
     /// the mean of all operations but the greatest 1 %. Each of the ten means is over the batches
-    /// of a tenth of the round: a cost that recurs every few operations is in each mean, and a
+    /// of all participants in a tenth of the round: a cost that recurs every few operations is in each mean, and a
     /// burst of foreign work is in one or two.
     pub median: f64,
     /// 99 % quantile of the round's samples. Samples are operations timed alone, or means of
