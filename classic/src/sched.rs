@@ -144,8 +144,7 @@ pub struct Sched {
     plot: bool,
     /// Test the algorithm alone, in dummynet's manner: one thread, no clients; options after `--`
     #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
-    #[arg(conflicts_with_all = ["bandwidth", "queue", "interval", "client_interval", "prefix", "batch"])]
-    #[arg(conflicts_with_all = ["stamp_loss"])]
+    #[arg(conflicts_with_all = ["bandwidth", "queue", "interval", "client_interval", "prefix", "batch", "stamp_loss"])]
     test: bool,
     /// Run experiments A to G of the classic table, and print the aggregate Mpps by the number of
     /// clients
