@@ -441,7 +441,7 @@ struct FigureValues {
     uses_several_cpus: bool,
     /// `true` if one of the runs was a smoke run.
     is_smoke: bool,
-    /// How the first process timed the operations.
+    /// Kind of timing of the first process.
     timing: TimingKind,
     /// `true` if another process timed them in the other way. Only operations that are timed alone contain the reading of
     /// the clock.
