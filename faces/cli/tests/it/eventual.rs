@@ -238,7 +238,9 @@ fn sweep_over_an_argument_is_one_run_with_charts() {
     assert!(!out.contains("law"), "bytes share no work: {out}");
     // Latency and bandwidth by message size.
     let head: Vec<&str> = out.lines().nth(2).expect("the columns").split_whitespace().collect();
-    assert_eq!(head, ["contender", "size_bytes", "median", "p99", "rate", "bandwidth", "CPUs"]);
+    let columns =
+        ["contender", "size_bytes", "median", "p99", "rate", "bandwidth", "CPUs", "warning"];
+    assert_eq!(head, columns);
     assert!(out.lines().skip(3).take(5).all(|line| line.contains("B/s")), "{out}");
     let shown = home.ok("show");
     assert!(shown.contains("size_bytes=64") && shown.contains("size_bytes=1024"), "{shown}");

@@ -104,7 +104,11 @@ fn five_slow_hosts_of_a_thousand_are_named_and_no_other_within_500_mb() {
 fn invalid_fleet_is_refused_with_the_way_out() {
     let home = Home::new();
     home.ok("run clock/now --profile smoke --no-report --no-peers --name alone");
-    home.run("fleet").code(2).tells(&["has no fleet", "handover run --fleet"]);
+    home.run("fleet").code(2).tells(&[
+        "has no run of",
+        "handover run --fleet",
+        "handover fleet NAME",
+    ]);
     home.run("fleet -1").code(2).tells(&["belongs to no fleet"]);
     home.run("fleet alone").code(2).tells(&["alone: its runs are of one host"]);
     home.run("fleet alnoe").code(2).tells(&["alnoe", "nearest are alone"]);
