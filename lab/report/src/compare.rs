@@ -441,10 +441,9 @@ struct FigureValues {
     uses_several_cpus: bool,
     /// `true` if one of the runs was a smoke run.
     is_smoke: bool,
-    /// Kind of timing of the first process.
-    timing: TimingKind,
-    /// `true` if another process timed them in the other way. Only operations that are timed alone contain the reading of
-    /// the clock.
+    /// Kind of timing by process; `None` for a process without the figure.
+    timing: Vec<Option<TimingKind>>,
+    /// `true` if too few processes timed the operations in the same way.
     has_mixed_timing: bool,
     /// Values of all processes by [`Statistic`], side A's first; NaN for a process without the
     /// figure.
@@ -452,6 +451,28 @@ struct FigureValues {
 }
 
 impl FigureValues {
+    /// Keeps only the values of processes that timed the operations in one way, if enough did so. Otherwise sets
+    /// `has_mixed_timing`. Only operations that are timed alone contain a reading of the clock.
+    fn keep_one_timing(&mut self, a_count: usize) {
+        let (a, b) = self.timing.split_at(a_count);
+        let count =
+            |side: &[Option<TimingKind>], kind| side.iter().filter(|it| **it == Some(kind)).count();
+        let fewer = |kind| count(a, kind).min(count(b, kind));
+        let kinds = [TimingKind::Single, TimingKind::Batch];
+        if !kinds.iter().all(|kind| self.timing.contains(&Some(*kind))) {
+            return;
+        }
+        let Some(kept) = kinds.into_iter().find(|kind| fewer(*kind) >= PROCESSES_MIN) else {
+            self.has_mixed_timing = true;
+            return;
+        };
+        for (place, timing) in self.timing.iter().enumerate() {
+            if *timing != Some(kept) {
+                self.values.iter_mut().for_each(|values| values[place] = f64::NAN);
+            }
+        }
+    }
+
     /// Returns the number of processes with indices in `from..to` that have the figure.
     fn count(&self, from: usize, to: usize) -> usize {
         finite(&self.values[0][from..to]).len()
@@ -500,17 +521,18 @@ impl Table {
                     kind: record.kind,
                     uses_several_cpus: record.participants.has_several_cpus(),
                     is_smoke: false,
-                    timing: record.summary.timing_kind(),
+                    timing: vec![None; count],
                     has_mixed_timing: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });
                 cell.is_smoke |= is_smoke(record);
-                cell.has_mixed_timing |= cell.timing != record.summary.timing_kind();
+                cell.timing[place] = Some(record.summary.timing_kind());
                 for by in Statistic::ALL {
                     cell.values[by as usize][place] = by.value(record);
                 }
             }
         }
+        table.cells.values_mut().for_each(|cell| cell.keep_one_timing(a.len()));
         table
     }
 

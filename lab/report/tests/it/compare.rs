@@ -141,6 +141,14 @@ fn operations_timed_alone_are_not_compared_with_batches() {
     let comparison = compared(&sides, 0.02);
     assert_eq!(comparison.rows[0].verdict, Verdict::CannotSay);
     assert!(comparison.rows[0].why.contains("in batches in others"), "{}", comparison.rows[0].why);
+    // Enough processes timed it in the same way, and only these count.
+    let side = |name: &str, value: f64| {
+        let others = runs_of_one_value(&format!("{name}-others"), 2, 10.0 * value, 1);
+        [runs_of_one_value(name, 5, value, 90), others].concat()
+    };
+    let comparison = compared(&(side("a", 100.0), side("b", 110.0)), 0.02);
+    assert_eq!((comparison.rows[0].a, comparison.rows[0].b), (100.0, 110.0));
+    assert_eq!(comparison.rows[0].verdict, Verdict::Worse);
 }
 
 #[test]
