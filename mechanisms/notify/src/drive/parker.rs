@@ -687,6 +687,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(not(miri))] // its polls, of one thread, take more than a minute under Miri
     fn several_answers_from_other_cpus_are_polled_for_longer_unless_polling_fails() {
         let mut parker = yielding();
         let elsewhere = unparker_on(1);
