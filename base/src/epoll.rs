@@ -28,7 +28,7 @@ pub use rustix::event::epoll::EventFlags as Flags;
 pub const READY_EVENTS_MAX: usize = 1024;
 
 /// `true` once the kernel has refused epoll_pwait2(2), which is called for time limits that are no whole milliseconds.
-static IS_IN_MILLISECONDS: AtomicBool = AtomicBool::new(false);
+static IS_PWAIT2_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Number of nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
@@ -116,14 +116,13 @@ impl Epoll {
         // `Send`.
         let mut buffer = [const { MaybeUninit::uninit() }; READY_EVENTS_MAX];
         let buffer = &mut buffer[..self.ready_max];
-        // Relaxed: the flag publishes no other data.
-        let is_pwait2_refused = IS_IN_MILLISECONDS.load(Ordering::Relaxed);
-        let is_whole = |ns: u64| ns.is_multiple_of(MS) && ns / MS <= i32::MAX as u64;
+        let is_whole_ms = |ns: u64| ns.is_multiple_of(MS) && ns / MS <= i32::MAX as u64;
         let waited = match timeout_ns {
-            Some(ns) if !is_pwait2_refused && !is_whole(ns) => {
+            // Relaxed: the flag publishes no other data.
+            Some(ns) if !is_whole_ms(ns) && !IS_PWAIT2_REFUSED.load(Ordering::Relaxed) => {
                 match linux::epoll_pwait2(self.set.as_fd(), buffer, &to_timespec(ns)) {
                     Err(Errno::NOSYS | Errno::PERM) => {
-                        IS_IN_MILLISECONDS.store(true, Ordering::Relaxed);
+                        IS_PWAIT2_REFUSED.store(true, Ordering::Relaxed);
                         return self.wait(timeout_ns, each);
                     }
                     waited => waited,
@@ -176,8 +175,8 @@ mod tests {
             }
             assert!(Instant::now() < until, "each wait took 900 µs or more");
         }
-        let event =
-            rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).expect("a file");
+        let event = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
+            .expect("create an eventfd");
         set.add(&event, 7, Flags::IN).expect("add it");
         let mut ready = Vec::new();
         assert_eq!(set.wait(Some(100_001), |word, _| ready.push(word)).expect("wait"), 1);
