@@ -282,7 +282,7 @@ pub struct Summary {
 }
 
 /// Method by which the operations of a figure were timed: one by one, or in batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {
     /// Each operation is timed alone. The figure is the median duration of an operation.

@@ -22,14 +22,13 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
     }
 }
 
-/// Formats a record's figure; one with two modes as both, with their shares: `72 % 7.89 ns + 28 % 30.0 ns`.
-pub(crate) fn figure_or_modes(record: &Record) -> String {
-    let mode =
-        |it: &FigureMode| format!("{:.0} % {}", it.share * 100.0, figure(record.unit, it.median));
-    match record.modes.as_slice() {
-        [] | [_] => figure(record.unit, record.summary.median),
-        modes => modes.iter().map(mode).collect::<Vec<_>>().join(" + "),
-    }
+/// Formats the modes of a figure, each as its share and its median: `72 %` and `7.89 ns`, `+ 28 %` and `30.0 ns`.
+pub(crate) fn modes(record: &Record) -> Vec<[String; 2]> {
+    let shown = |(place, mode): (usize, &FigureMode)| {
+        let joint = if place == 0 { "" } else { "+ " };
+        [format!("{joint}{:.0} %", mode.share * 100.0), figure(record.unit, mode.median)]
+    };
+    record.modes.iter().enumerate().map(shown).collect()
 }
 
 /// Short description of a figure, in the words of the table and the page.

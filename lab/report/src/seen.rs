@@ -3,7 +3,7 @@
 
 use crate::FigureKey;
 use crate::format;
-use handover_record::{Document, Record, Warning, WarningCode};
+use handover_record::{Document, Record, TimingKind, Warning, WarningCode};
 use std::collections::BTreeMap;
 
 /// Minimum number of runs, including this one, for a warning.
@@ -21,8 +21,8 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
             && it.host.cpu_model == document.host.cpu_model
             && it.run.id != document.run.id
     };
-    let key = |it: &Record| (FigureKey::from_record(it), it.summary.timing_kind().to_string());
-    let mut known: BTreeMap<(FigureKey, String), Vec<f64>> = BTreeMap::new();
+    let key = |it: &Record| (FigureKey::from_record(it), it.summary.timing_kind());
+    let mut known: BTreeMap<(FigureKey, TimingKind), Vec<f64>> = BTreeMap::new();
     for record in earlier.iter().filter(is_comparable).flat_map(|it| &it.records) {
         if !is_smoke(record) {
             known.entry(key(record)).or_default().push(record.summary.median);

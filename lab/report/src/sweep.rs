@@ -7,7 +7,7 @@ use crate::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::usl::Usl;
 use handover_base::units;
-use handover_record::{ContenderKind, Document, Record, Unit, WarningCode};
+use handover_record::{ContenderKind, Document, Record, Unit, Warning, WarningCode};
 use std::collections::BTreeSet;
 
 /// Ratio of the largest to the smallest value above which an axis is logarithmic.
@@ -252,14 +252,17 @@ impl Sweep<'_> {
         let mut rows = vec![heads.map(str::to_string)];
         for curve in &self.curves {
             for (value, record) in &curve.points {
+                let (median, interval) = match record.modes.len() {
+                    0 | 1 => {
+                        (format::figure(self.unit, record.summary.median), format::interval(record))
+                    }
+                    _ => (format::modes(record).concat().join(" "), String::new()),
+                };
                 rows.push([
                     curve.contender.to_string(),
                     value.to_string(),
-                    format::figure_or_modes(record),
-                    match record.modes.len() {
-                        0 | 1 => format::interval(record),
-                        _ => String::new(),
-                    },
+                    median,
+                    interval,
                     format::p99(record),
                     units::format_rate(record.rate_per_s),
                     match is_size {
@@ -319,10 +322,8 @@ impl Sweep<'_> {
             lines.extend(wrap(&law, Tone::Faint, 2, width));
         }
         let mut codes: Vec<WarningCode> = Vec::new();
-        for warning in records().flat_map(|it| &it.warnings) {
-            if !codes.contains(&warning.code) {
-                codes.push(warning.code);
-            }
+        for Warning { code, .. } in records().flat_map(|it| &it.warnings) {
+            find_or_push(&mut codes, |it| it == code, || *code);
         }
         for code in codes {
             let legend = format!("{}  {}", code.table_letters(), format::warning_text(code));

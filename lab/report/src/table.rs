@@ -154,9 +154,10 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
     let mut say = |label, value: Line| facts.push(RecordFact { label, value });
     if record.modes.len() > 1 {
         let mut value = Line::default();
-        for (place, mode) in modes(record).into_iter().enumerate() {
+        for (place, [share, median]) in format::modes(record).into_iter().enumerate() {
             value.push(if place > 0 { " " } else { "" }, Tone::Plain);
-            value.spans.extend(mode.spans);
+            value.push(format!("{share} "), Tone::Plain);
+            value.push(median, Tone::Strong);
         }
         say(format::statistic(record), value);
     } else {
@@ -199,17 +200,6 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
 
 fn median(record: &Record) -> Line {
     Line::new(format::figure(record.unit, record.summary.median), Tone::Strong)
-}
-
-/// Returns the two modes of a figure, each with its share.
-fn modes(record: &Record) -> Vec<Line> {
-    let shown = |(place, mode): (usize, &FigureMode)| {
-        let joint = if place == 0 { "" } else { "+ " };
-        let mut line = Line::plain(format!("{joint}{:.0} % ", mode.share * 100.0));
-        line.push(format::figure(record.unit, mode.median), Tone::Strong);
-        line
-    };
-    record.modes.iter().enumerate().map(shown).collect()
 }
 
 /// Returns the tone of a ratio to a peer, which is good below 1 and bad above.
