@@ -163,9 +163,9 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
                 ),
             });
         }
-        let is_unnamed = |site: &&&Site| site.line == 0 && is_name_of_unnamed_function(&site.name);
         let sites = trace.sites();
-        let unnamed: HashSet<u32> = sites.iter().filter(is_unnamed).map(|it| it.number).collect();
+        let unnamed = sites.iter().filter(|site| is_unnamed_function(site));
+        let unnamed: HashSet<u32> = unnamed.map(|it| it.number).collect();
         // Functions whose events were all overwritten are not shown.
         if !unnamed.is_empty() && trace.merged_events().any(|it| unnamed.contains(&it.site)) {
             lines.push(format!(
@@ -193,10 +193,10 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     lines
 }
 
-/// Returns `true` if the name is that of a function without a symbol: its file and address.
-pub(crate) fn is_name_of_unnamed_function(name: &str) -> bool {
+/// Returns `true` if the site is of a function without a symbol. Its name is the program's file and an address.
+pub(crate) fn is_unnamed_function(site: &Site) -> bool {
     let is_hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
-    name.rsplit_once("+0x").is_some_and(|(_, address)| is_hex(address))
+    site.line == 0 && site.name.rsplit_once("+0x").is_some_and(|(_, address)| is_hex(address))
 }
 
 /// Returns a table of functions, followed by a table of marks. Percentages are shares of `time_ns`.

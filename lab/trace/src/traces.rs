@@ -69,9 +69,9 @@ impl Traces {
         }
     }
 
-    /// Adds the traces `PATH.PID` of processes whose parent is among the traces, or is the parent of the `first` process
-    /// (given with the begin of its trace) and was not recorded itself, as the shell of a script. Other such files may
-    /// be of an earlier recording.
+    /// Adds the traces `PATH.PID` of processes whose parent is among the traces, or is also the parent of the process of
+    /// `path` and was not recorded itself, as the shell of a script. `first` is the ID of that parent, and the begin of
+    /// the trace at `path`. Other such files may be of an earlier recording.
     fn push_children(&mut self, path: &Path, first: (u32, Option<i64>)) -> Result<(), TraceError> {
         let beside = |source| TraceError::Folder { path: path.to_owned(), source };
         let mut candidates = Vec::new();

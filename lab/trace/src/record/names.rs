@@ -2,7 +2,7 @@
 //! files.
 
 use super::rings::RingFile;
-use crate::text::is_name_of_unnamed_function;
+use crate::text::is_unnamed_function;
 use addr2line::Context;
 use gimli::{DwarfSections, EndianSlice, LittleEndian};
 use handover_probe::format::{Module, encode_sites, encode_sites_segment, function_site};
@@ -29,11 +29,11 @@ pub fn add_function_names(path: &Path, notes: &mut Vec<String>) -> Result<usize,
     let Some(mut rings) = RingFile::open(&rings)? else { return Ok(0) };
     rings.read_new_segments()?;
     let (modules, mut functions) = rings.read_functions()?;
-    let is_unnamed = |site: &Site| site.line == 0 && is_name_of_unnamed_function(&site.name);
-    functions
-        .retain(|(number, ..)| seen.contains(number) && trace.site(*number).is_none_or(is_unnamed));
+    functions.retain(|(number, ..)| {
+        seen.contains(number) && trace.site(*number).is_none_or(is_unnamed_function)
+    });
     let mut sites = resolve_sites(&modules, &functions, notes);
-    sites.retain(|site| !is_unnamed(site));
+    sites.retain(|site| !is_unnamed_function(site));
     if sites.is_empty() {
         return Ok(0);
     }
