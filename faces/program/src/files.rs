@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// error.
 ///
 /// # Errors
-/// If the file cannot be opened, or is a database.
+/// If the file cannot be opened, or [`check_output_path`] refuses it.
 pub fn create_file(path: &Path) -> io::Result<File> {
     check_output_path(path)?;
     let mut options = OpenOptions::new();
@@ -119,7 +119,7 @@ impl FileReplacement {
     /// Creates the partial file, or opens the target if it must be written in place.
     ///
     /// # Errors
-    /// If the file cannot be created or opened, or is a database.
+    /// If the file cannot be created or opened, or [`check_output_path`] refuses it.
     pub fn create(path: &Path) -> io::Result<FileReplacement> {
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;

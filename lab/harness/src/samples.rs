@@ -241,7 +241,7 @@ pub struct Samples {
     iterations_count: u32,
     /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],
-    /// Total time at the start that the thread had waited for a CPU. `None` if the kernel does not report it.
+    /// Total time for which the thread had waited for a CPU at the start. `None` if the kernel does not report it.
     delayed_began_ns: Option<u64>,
     /// Time of the next calibration loop, in ticks.
     next_pace_check_ticks: u64,

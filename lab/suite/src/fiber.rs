@@ -140,19 +140,19 @@ operations! {
     Sleeps: time_sleeps, 4, "fiber/sleep", "sleep of 1 ms", None, ladder: false;
 }
 
-/// Two fibers, threads or words of memory that wake each other, on one CPU each.
+/// Pair of fibers or threads that wake each other, each on a CPU of its own.
 pub(crate) trait AcrossContender: Sized + Send + 'static {
     /// Starts the contender; the first of the CPUs is that of the measured participant.
     fn begin_across(cpus: [u32; 2]) -> Result<Self, Fault>;
 
-    /// Makes the two wake each other alternately, `count` times in all. Returns the duration in clock ticks.
+    /// Makes the pair wake each other alternately, `count` times in all. Returns the duration in clock ticks.
     fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault>;
 }
 
 /// Number of wake-ups in a batch of [`HandsAcross`].
 const WAKES_ACROSS_COUNT: u64 = 1024;
 
-/// Workload: two that wake each other across CPUs.
+/// Workload: a pair of fibers or threads on two CPUs that wake each other.
 struct HandsAcross<F>(TakeCell<F>);
 
 impl<F: AcrossContender> Handover for HandsAcross<F> {
