@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// See [`Handler`] for an example.
 ///
 /// # Fairness
-/// Work is done in rounds: up to `messages_per_round_max` messages, about half of them from the machine's own
-/// thread if others wait too; then up to `timers_per_round_max` due timers; then up to `descriptors_per_round_max`
+/// Work is done in rounds: up to `messages_per_round_max` messages, at most half of them from the machine's own
+/// thread while others wait; then up to `timers_per_round_max` due timers; then up to `descriptors_per_round_max`
 /// ready descriptors. No kind of work delays another by more than one round.
 ///
 /// # Sleeping

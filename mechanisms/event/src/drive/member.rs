@@ -193,11 +193,9 @@ impl<H: Handler> Member<H> {
     #[inline]
     fn handle_batch(&mut self, thread: &mut ThreadState, count_max: u32) {
         self.began_with_own = !self.began_with_own;
-        let half = count_max.div_ceil(2);
-        let (own_share, inbox_share) =
-            if self.began_with_own { (half, count_max) } else { (0, half) };
+        let own_share = if self.began_with_own { count_max.div_ceil(2) } else { 0 };
         let mut left = count_max;
-        for (own, share) in [(true, own_share), (false, inbox_share), (true, count_max)] {
+        for (own, share) in [(true, own_share), (false, count_max), (true, count_max)] {
             let mut share_left = share.min(left);
             left -= share_left;
             while share_left > 0 && !thread.is_ending {
