@@ -340,14 +340,20 @@ static __attribute__((destructor)) void end(void)
 	handover_finish();
 }
 
-/* A module that is opened later has functions too. Found without a path, it is looked for as this
- * library would, not as its caller. */
-EXPORT void *dlopen(const char *path, int flags)
+/* Calls dlopen() of the C library. Found without a path, a file is looked for as this library would, not as its
+ * caller. */
+void *handover_dlopen_untraced(const char *path, int flags)
 {
 	static void *(*real)(const char *, int);
 	if (!real)
 		real = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
-	void *opened = real ? real(path, flags) : NULL;
+	return real ? real(path, flags) : NULL;
+}
+
+/* A module that is opened later has functions too. */
+EXPORT void *dlopen(const char *path, int flags)
+{
+	void *opened = handover_dlopen_untraced(path, flags);
 	if (opened && handover_config.is_on)
 		handover_functions_more();
 	return opened;

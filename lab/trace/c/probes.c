@@ -2,6 +2,7 @@
 #define HANDOVER_PROBE_LIBRARY
 #include "recorder.h"
 #include "handover_probe.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,10 +81,22 @@ static void flip(uint8_t *at, uint8_t to)
 	}
 }
 
+/* Adds a reference to the object that contains `address`, so that dlclose() does not unload it. The loader finds no
+ * object with the name of the program, which is never unloaded; the program does not see that error. */
+static void keep_loaded(const void *address)
+{
+	Dl_info object;
+	if (dladdr(address, &object) &&
+	    !handover_dlopen_untraced(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
+		dlerror();
+}
+
 EXPORT void handover_probe_register(const struct handover_probe_entry *begin, const struct handover_probe_entry *end)
 {
 	int error = errno;
 	handover_start(environ);
+	/* Before the lock: a constructor has taken the loader's lock before this one. */
+	keep_loaded(begin);
 	if (!handover_lock()) {
 		errno = error;
 		return;

@@ -226,6 +226,8 @@ uint32_t handover_number_new(uintptr_t address, uint32_t module);
 /* Functions in this range are others from now on: their module was unloaded. Locked by the caller. */
 void handover_functions_forget(uintptr_t start, uintptr_t end);
 void handover_start(char **environment);
+/* dlopen() of the C library, without a search for new modules. */
+void *handover_dlopen_untraced(const char *path, int flags);
 #define CODE_UNWANTED 1u
 
 /* probes.c */

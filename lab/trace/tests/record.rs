@@ -570,6 +570,34 @@ fn library_in_the_place_of_an_unloaded_one_has_its_own_names() {
 }
 
 #[test]
+fn closed_library_with_a_probe_is_described_in_a_trace_that_begins_later() {
+    const LIBRARY: &str = "
+        #include \"handover_probe.h\"
+        void pass(void) { HANDOVER_PROBE(\"plugin.pass\"); }
+    ";
+    // The first traced call creates the file.
+    const OPENER: &str = "
+        #include <dlfcn.h>
+        __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
+        __attribute__((no_instrument_function, patchable_function_entry(0)))
+        int main(int count, char **words) {
+            void *opened = count == 2 ? dlopen(words[1], RTLD_NOW) : 0;
+            return !opened || dlclose(opened) || work(1) != 2;
+        }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(shared) = build(LIBRARY, "part.c", &["-shared", "-fPIC"]) else { return };
+        let Some(built) = build(OPENER, "opener.c", &[flag, "-O1"]) else { return };
+        let options = options(&built);
+        let words = [&built, &shared].map(|it| OsString::from(&it.path));
+        let recorded = record(&options, &words, &|| None).unwrap();
+        assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
+        let trace = Trace::open(&options.file).unwrap();
+        assert!(trace.sites().iter().any(|site| site.name == "plugin.pass"), "{flag}");
+    }
+}
+
+#[test]
 fn threads_are_recorded_after_one_began_without_a_free_file_descriptor() {
     const SOURCE: &str = r#"
         #include <pthread.h>

@@ -13,7 +13,7 @@
  * `handover trace record -- PROG`, with the library in LD_PRELOAD and HANDOVER_TRACE=PATTERN, or was linked
  * with it (`handover trace library DIR` writes it out). Then HANDOVER_TRACE=PATTERN switches sites on
  * before main, and `handover trace on PID PATTERN` switches them on at any time. libhandover records and switches
- * sites too; it keeps a shared object that has sites loaded after dlclose().
+ * sites too. Both libraries keep a shared object that has sites loaded after dlclose().
  *
  * For GCC and Clang on x86-64 and aarch64 with ELF; elsewhere, and with HANDOVER_PROBE_NONE defined, the macros
  * evaluate their values and do nothing. A site is not for functions that are inlined by hand-written
