@@ -291,34 +291,47 @@ static int meet(struct dl_phdr_info *info, size_t size, void *count)
 			read_build_id(&new, start, part->p_memsz);
 	}
 	for (uint32_t at = 0; at < handover_modules_count; at++) {
-		const struct module *old = &handover_modules[at];
-		if (old->start == new.start && old->bias == new.bias && is_same_file(old, &new, info->dlpi_name))
-			return 0;
-	}
-	if (!read_path(&new, info->dlpi_name))
-		return 0;
-	if (handover_modules_count == MODULES_MAX)
-		return 1;
-	/* Where others were that are unloaded since. */
-	for (uint32_t at = 0; at < handover_modules_count; at++) {
 		struct module *old = &handover_modules[at];
-		if (old->start < new.end && new.start < old->end) {
-			handover_functions_forget(old->start, old->end);
-			old->start = old->end = 0;
+		/* Without build IDs, a module that is loaded again may have other functions. */
+		if ((old->is_loaded || old->build_id_bytes) && old->start == new.start && old->bias == new.bias &&
+		    is_same_file(old, &new, info->dlpi_name)) {
+			old->is_found = true;
+			return 0;
 		}
 	}
+	if (!read_path(&new, info->dlpi_name) || handover_modules_count == MODULES_MAX)
+		return 0;
+	new.is_found = true;
 	handover_modules[handover_modules_count] = new;
 	handover_file_module(handover_modules_count++);
 	return 0;
+}
+
+/* Finds modules that were loaded since the last call, and forgets the functions of those that were unloaded. */
+static void find_modules(void)
+{
+	for (uint32_t at = 0; at < handover_modules_count; at++)
+		handover_modules[at].is_found = false;
+	dl_iterate_phdr(meet, NULL);
+	for (uint32_t at = 0; at < handover_modules_count; at++) {
+		struct module *module = &handover_modules[at];
+		if (module->is_loaded && !module->is_found) {
+			handover_functions_forget(module->start, module->end);
+			module->is_patched = false;
+			module->was_unloaded = true;
+		}
+		module->is_loaded = module->is_found;
+	}
 }
 
 static uint32_t module_of(uintptr_t address)
 {
 	for (int again = 0; again < 2; again++) {
 		for (uint32_t at = handover_modules_count; at-- > 0;)
-			if (handover_modules[at].start <= address && address < handover_modules[at].end)
+			if (handover_modules[at].is_loaded && handover_modules[at].start <= address &&
+			    address < handover_modules[at].end)
 				return at;
-		dl_iterate_phdr(meet, NULL);
+		find_modules();
 	}
 	return MODULES_MAX;
 }
@@ -328,8 +341,11 @@ uint64_t handover_function_introduce(uintptr_t address)
 	uint32_t module = module_of(address);
 	if (module == MODULES_MAX || !is_wanted(module, address))
 		return 0;
-	uint32_t number = handover_number_new(address, module);
-	if (number)
+	/* A function of a module that is loaded again has its number. */
+	uint32_t number = handover_modules[module].was_unloaded ? handover_functions_count : 0;
+	while (number && (handover_functions[number].address != address || handover_functions[number].module != module))
+		number--;
+	if (!number && (number = handover_number_new(address, module)))
 		handover_file_function(number);
 	return (uint64_t)number << 2;
 }
@@ -453,18 +469,17 @@ static void write_stub(uint8_t *stub, uintptr_t body, uint32_t code, const uint8
 	handover_put32(stub + 16, pointer - (stub + 20));
 }
 
-/* A stub without a jump to it yet, and the entry where the jump is to be written. */
-struct pending_jump {
+/* A stub, and the entry where the jump to it is written. */
+struct jump {
 	uintptr_t at;
 	const uint8_t *stub;
 	uint32_t number;
 };
 
-/* Writes the stub of an entry, and adds its jump to the `pending` ones. */
-static void prepare_entry(uint32_t index, uintptr_t listed, uint8_t **stub, const uint8_t *pointer,
-			  struct pending_jump **pending, struct found *found)
+/* Writes the stub of an entry, and adds its jump to those of the module. */
+static void prepare_entry(uint32_t index, uintptr_t listed, uint8_t **stub, const uint8_t *pointer, struct found *found)
 {
-	const struct module *module = &handover_modules[index];
+	struct module *module = &handover_modules[index];
 	found->listed++;
 	uintptr_t at = own_nops(module, listed);
 	if (!at) {
@@ -490,7 +505,7 @@ static void prepare_entry(uint32_t index, uintptr_t listed, uint8_t **stub, cons
 		return;
 	}
 	write_stub(*stub, at + room, number << 2, pointer);
-	*(*pending)++ = (struct pending_jump){ at, *stub, number };
+	module->jumps[module->jumps_count++] = (struct jump){ at, *stub, number };
 	*stub += STUB_BYTES;
 }
 
@@ -516,8 +531,7 @@ static bool protect(const struct image *image, const struct module *module, int 
 
 /* Writes the jumps to stubs that are executable already: a call of one of these functions, even by this
  * recorder, may come before the last jump is written. */
-static void write_jumps(const struct image *image, const struct module *module, const struct pending_jump *pending,
-			const struct pending_jump *end, struct found *found)
+static void write_jumps(const struct image *image, const struct module *module, struct found *found)
 {
 	int memory = -1;
 	bool is_writable = protect(image, module, PROT_WRITE);
@@ -525,15 +539,16 @@ static void write_jumps(const struct image *image, const struct module *module, 
 		memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 		is_writable = memory >= 0;
 	}
-	for (; pending < end; pending++) {
-		uint8_t jump[JUMP_BYTES] = { 0xe9 };
-		handover_put32(jump + 1, (int64_t)pending->stub - (int64_t)(pending->at + JUMP_BYTES));
-		if (!is_writable || !write_code(memory, pending->at, jump, sizeof jump)) {
+	for (size_t at = 0; at < module->jumps_count; at++) {
+		const struct jump *jump = &module->jumps[at];
+		uint8_t code[JUMP_BYTES] = { 0xe9 };
+		handover_put32(code + 1, (int64_t)jump->stub - (int64_t)(jump->at + JUMP_BYTES));
+		if (!is_writable || !write_code(memory, jump->at, code, sizeof code)) {
 			found->odd++;
 			continue;
 		}
 		found->patched++;
-		handover_file_function(pending->number);
+		handover_file_function(jump->number);
 	}
 	if (memory >= 0)
 		close(memory);
@@ -541,61 +556,71 @@ static void write_jumps(const struct image *image, const struct module *module, 
 	protect(image, module, 0);
 }
 
-static void patch_module(uint32_t index, struct found *found)
+/* Writes the stubs of a module. They stay if it is unloaded, and have their jumps again if it is loaded again. */
+static void prepare_module(uint32_t index, const struct image *image, struct found *found)
 {
-	const struct module *module = &handover_modules[index];
-	struct image image;
-	if (!open_image(module->path, &image)) {
-		found->unread++;
-		return;
-	}
+	struct module *module = &handover_modules[index];
 	size_t count = 0;
-	for (size_t at = 0; at < image.sections_count; at++)
-		if (!strcmp(section_name(&image, &image.sections[at]), ENTRIES_SECTION))
-			count += image.sections[at].sh_size / 8;
+	for (size_t at = 0; at < image->sections_count; at++)
+		if (!strcmp(section_name(image, &image->sections[at]), ENTRIES_SECTION))
+			count += image->sections[at].sh_size / 8;
 	size_t bytes = ((count * STUB_BYTES + 16) + PAGE - 1) & ~(size_t)(PAGE - 1);
-	size_t pending_bytes = count * sizeof(struct pending_jump);
+	size_t jumps_bytes = count * sizeof(struct jump);
 	uint8_t *stubs = count ? near_memory(module, bytes) : NULL;
-	void *pending = stubs ? mmap(NULL, pending_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) :
-				MAP_FAILED;
-	if (pending != MAP_FAILED) {
-		struct pending_jump *end = pending;
+	void *jumps = stubs ? mmap(NULL, jumps_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) :
+			      MAP_FAILED;
+	if (jumps != MAP_FAILED) {
+		module->jumps = jumps;
 		uint8_t *stub = stubs + 16;
 		void (*enter)(void) = handover_enter;
 		memcpy(stubs, &enter, sizeof enter);
-		for (size_t at = 0; at < image.sections_count; at++) {
-			const Elf64_Shdr *section = &image.sections[at];
-			if (strcmp(section_name(&image, section), ENTRIES_SECTION) || !(section->sh_flags & SHF_ALLOC))
+		for (size_t at = 0; at < image->sections_count; at++) {
+			const Elf64_Shdr *section = &image->sections[at];
+			if (strcmp(section_name(image, section), ENTRIES_SECTION) || !(section->sh_flags & SHF_ALLOC))
 				continue;
 			/* As the loader has relocated them. */
 			const uintptr_t *entries = (const uintptr_t *)(module->bias + section->sh_addr);
 			for (size_t entry = 0; entry < section->sh_size / 8; entry++)
 				if (entries[entry] > module->start && entries[entry] < module->end)
-					prepare_entry(index, entries[entry], &stub, stubs, &end, found);
+					prepare_entry(index, entries[entry], &stub, stubs, found);
 		}
-		if (!mprotect(stubs, bytes, PROT_READ | PROT_EXEC))
-			write_jumps(&image, module, pending, end, found);
-		else
-			found->odd += end - (struct pending_jump *)pending;
-		munmap(pending, pending_bytes);
+		if (mprotect(stubs, bytes, PROT_READ | PROT_EXEC)) {
+			found->odd += module->jumps_count;
+			module->jumps_count = 0;
+		}
 	} else if (count) {
 		found->listed += count;
 		found->odd += count;
 		if (stubs)
 			munmap(stubs, bytes);
 	}
-	close_image(&image);
 }
 
-/* Modules from here on are new. */
-static uint32_t patched_modules;
+static void patch_module(uint32_t index, struct found *found)
+{
+	struct module *module = &handover_modules[index];
+	struct image image;
+	if (!open_image(module->path, &image)) {
+		found->unread++;
+		return;
+	}
+	if (!module->jumps)
+		prepare_module(index, &image, found);
+	write_jumps(&image, module, found);
+	close_image(&image);
+}
 
 void handover_patch_new_modules(void)
 {
 	struct found found = { 0 };
-	dl_iterate_phdr(meet, NULL);
-	for (; patched_modules < handover_modules_count; patched_modules++)
-		patch_module(patched_modules, &found);
+	find_modules();
+	for (uint32_t at = 0; at < handover_modules_count; at++) {
+		struct module *module = &handover_modules[at];
+		if (!module->is_loaded || module->is_patched)
+			continue;
+		module->is_patched = true;
+		patch_module(at, &found);
+	}
 	handover_log("patched %d listed=%u patched=%u unwanted=%u short=%u odd=%u unread=%u\n", getpid(), found.listed,
 		     found.patched, found.unwanted, found.short_ones, found.odd, found.unread);
 }
@@ -605,6 +630,16 @@ void handover_functions_more(void)
 	int error = errno;
 	if (handover_lock()) {
 		handover_patch_new_modules();
+		handover_unlock();
+	}
+	errno = error;
+}
+
+void handover_forget_unloaded(void)
+{
+	int error = errno;
+	if (handover_lock()) {
+		find_modules();
 		handover_unlock();
 	}
 	errno = error;

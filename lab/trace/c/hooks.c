@@ -358,3 +358,15 @@ EXPORT void *dlopen(const char *path, int flags)
 		handover_functions_more();
 	return opened;
 }
+
+/* The next module may be loaded at the same addresses, and its constructors run before dlopen() returns. */
+EXPORT int dlclose(void *opened)
+{
+	static int (*real)(void *);
+	if (!real)
+		real = (int (*)(void *))dlsym(RTLD_NEXT, "dlclose");
+	int result = real ? real(opened) : -1;
+	if (handover_config.is_on)
+		handover_forget_unloaded();
+	return result;
+}

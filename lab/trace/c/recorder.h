@@ -210,6 +210,14 @@ struct module {
 	uint8_t build_id[32];
 	uint32_t build_id_bytes;
 	char path[512];
+	bool is_loaded;
+	/* Met by the present search for modules. */
+	bool is_found;
+	bool was_unloaded;
+	/* The jumps at its entries are written. */
+	bool is_patched;
+	struct jump *jumps;
+	size_t jumps_count;
 };
 extern struct function *handover_functions;
 extern uint32_t handover_functions_count;
@@ -218,6 +226,8 @@ extern uint32_t handover_modules_count;
 /* Finds modules that are new, and makes their patchable entries lead here. */
 void handover_patch_new_modules(void);
 void handover_functions_more(void);
+/* Forgets the functions of modules that were unloaded, so that others may take their addresses. */
+void handover_forget_unloaded(void);
 /* A number for what is called at `address`: its code, or 0 if it is not wanted. */
 uint64_t handover_function_introduce(uintptr_t address);
 uint32_t handover_number_new(uintptr_t address, uint32_t module);

@@ -526,46 +526,78 @@ fn interrupted_allocation_of_a_ring_is_repeated() {
     assert_eq!(calls, counts([("/main", 1), ("main/leaf", 1)]));
 }
 
+/// Program that opens libraries, calls `run` of each, and closes each before it opens the next. It ends with 77 if the
+/// loader has not given all of them the same address.
+const OPENER: &str = "
+    #include <dlfcn.h>
+    int main(int count, char **words) {
+        void *before = 0;
+        for (int at = 1; at < count; at++) {
+            void *opened = dlopen(words[at], RTLD_NOW);
+            void *run = dlsym(opened, \"run\");
+            if (!run || ((int (*)(int))run)(1) != 2 || dlclose(opened)) return 1;
+            if (before && before != run) return 77;
+            before = run;
+        }
+        return 0;
+    }
+";
+
+/// Source of a library for [`OPENER`] whose function `name` is called by `run`, and by a constructor that is not traced.
+fn library(name: &str) -> String {
+    format!(
+        "__attribute__((noinline)) int {name}(int x) {{ __asm__ volatile(\"\"); return x + 1; }}
+         int run(int x) {{ return {name}(x); }}
+         __attribute__((constructor, no_instrument_function, patchable_function_entry(0)))
+         static void start(void) {{ {name}(1); }}"
+    )
+}
+
+/// Records [`OPENER`] with `libraries`, and returns the names of the events. `None` if the loader gave the libraries
+/// different addresses.
+fn names_of_reloads(libraries: &[&Built]) -> Option<Vec<String>> {
+    let built = build(OPENER, "opener.c", &["-O1"])?;
+    let options = options(&built).force(true);
+    let words: Vec<OsString> =
+        [&built].iter().chain(libraries).map(|it| OsString::from(&it.path)).collect();
+    let recorded = record(&options, &words, &|| None).unwrap();
+    if recorded.exit_code() == 77 {
+        println!("skipped: the loader gave the second library another address");
+        return None;
+    }
+    assert_eq!(recorded.exit_code(), 0);
+    let trace = Trace::open(&options.file).unwrap();
+    let name = |number| trace.site(number).unwrap().name.clone();
+    Some(trace.merged_events().map(|event| name(event.site)).collect())
+}
+
+/// Names of the events of a library whose function is `name`. Patched entries are traced after constructors.
+fn names_of_load<'a>(flag: &str, name: &'a str) -> Vec<&'a str> {
+    let of_constructor: &[&str] = if flag == HOOKS { &[name, name] } else { &[] };
+    [of_constructor, &["run", name, name, "run"]].concat()
+}
+
 #[test]
 fn library_in_the_place_of_an_unloaded_one_has_its_own_names() {
-    let library = |name: &str| {
-        format!(
-            "__attribute__((noinline)) int {name}(int x) {{ __asm__ volatile(\"\"); return x + 1; }}
-             int run(int x) {{ return {name}(x); }}"
-        )
-    };
-    let opener = "
-        #include <dlfcn.h>
-        int main(int count, char **words) {
-            void *before = 0;
-            for (int at = 1; at < count; at++) {
-                void *opened = dlopen(words[at], RTLD_NOW);
-                void *run = dlsym(opened, \"run\");
-                if (!run || ((int (*)(int))run)(1) != 2 || dlclose(opened)) return 1;
-                if (before && before != run) return 77;
-                before = run;
-            }
-            return 0;
-        }
-    ";
     for flag in [HOOKS, PATCHABLE] {
         let flags = [flag, "-O1", "-shared", "-fPIC"];
         let Some(first) = build(&library("first"), "part.c", &flags) else { return };
         let Some(other) = build(&library("other"), "part.c", &flags) else { return };
-        let Some(built) = build(opener, "opener.c", &["-O1"]) else { return };
-        let options = options(&built).force(true);
-        let words = [&built, &first, &other].map(|it| OsString::from(&it.path));
-        let recorded = record(&options, &words, &|| None).unwrap();
-        if recorded.exit_code() == 77 {
-            println!("skipped: the loader gave the second library another address");
-            return;
-        }
-        assert_eq!(recorded.exit_code(), 0);
-        let trace = Trace::open(&options.file).unwrap();
-        let name = |number| trace.site(number).unwrap().name.clone();
-        let names: Vec<String> = trace.merged_events().map(|event| name(event.site)).collect();
-        let expected = ["run", "first", "first", "run", "run", "other", "other", "run"];
+        let Some(names) = names_of_reloads(&[&first, &other]) else { return };
+        let expected = [names_of_load(flag, "first"), names_of_load(flag, "other")].concat();
         assert_eq!(names, expected, "{flag}");
+    }
+}
+
+#[test]
+fn library_is_traced_each_time_it_is_loaded() {
+    for flag in [HOOKS, PATCHABLE] {
+        for build_id in ["-Wl,--build-id", "-Wl,--build-id=none"] {
+            let flags = [flag, "-O1", "-shared", "-fPIC", build_id];
+            let Some(built) = build(&library("first"), "part.c", &flags) else { return };
+            let Some(names) = names_of_reloads(&[&built, &built, &built]) else { return };
+            assert_eq!(names, names_of_load(flag, "first").repeat(3), "{flag} {build_id}");
+        }
     }
 }
 
