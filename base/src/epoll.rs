@@ -28,7 +28,8 @@ pub use rustix::event::epoll::EventFlags as Flags;
 pub const READY_EVENTS_MAX: usize = 1024;
 
 /// `true` once the kernel has refused epoll_pwait2(2), which is called for time limits that are no whole milliseconds.
-static IS_PWAIT2_REFUSED: AtomicBool = AtomicBool::new(false);
+/// Miri lacks the call.
+static IS_PWAIT2_REFUSED: AtomicBool = AtomicBool::new(cfg!(miri));
 
 /// Number of nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
@@ -121,7 +122,7 @@ impl Epoll {
             // Relaxed: the flag publishes no other data.
             Some(ns) if !is_whole_ms(ns) && !IS_PWAIT2_REFUSED.load(Ordering::Relaxed) => {
                 match linux::epoll_pwait2(self.set.as_fd(), buffer, &to_timespec(ns)) {
-                    Err(Errno::NOSYS | Errno::PERM) => {
+                    Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
                         IS_PWAIT2_REFUSED.store(true, Ordering::Relaxed);
                         return self.wait(timeout_ns, each);
                     }
@@ -164,16 +165,19 @@ mod tests {
     fn wait_of_less_than_a_millisecond_is_not_rounded_up() {
         let set = Epoll::new(8).expect("create an epoll set");
         let until = Instant::now() + Duration::from_secs(60);
-        // Other programs may delay a wait's end, but not each of many.
+        // Other programs may delay a wait's end, and signals may end it early, but not each of many.
         loop {
             let began = Instant::now();
             assert_eq!(set.wait(Some(100_000), |_, _| ()).expect("wait"), 0);
             let waited = began.elapsed();
-            assert!(waited >= Duration::from_micros(100), "{waited:?}");
-            if waited < Duration::from_micros(900) {
+            if IS_PWAIT2_REFUSED.load(Ordering::Relaxed) {
+                println!("skipped: the kernel refuses epoll_pwait2");
+                return;
+            }
+            if (Duration::from_micros(100)..Duration::from_micros(900)).contains(&waited) {
                 break;
             }
-            assert!(Instant::now() < until, "each wait took 900 µs or more");
+            assert!(Instant::now() < until, "no wait took from 100 to 900 µs");
         }
         let event = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
             .expect("create an eventfd");
