@@ -12,6 +12,7 @@ use handover_timer::{ExpiredTimer, TimerId, Wheel};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Payload of a timer: its message, or the closure that makes messages.
 pub(crate) enum TimerPayload<M> {
@@ -262,25 +263,16 @@ impl<M> MachineState<M> {
     /// those of the inbox.
     pub(crate) fn close(&mut self) -> Vec<M> {
         let mut left: Vec<M> = self.local.drain(..).collect();
-        self.close_inbox(|message| left.push(message));
+        self.close_inbox();
+        left.extend(std::iter::from_fn(|| pop_closed(&mut self.inbox)));
         self.counts.returned += left.len() as u64;
         left
     }
 
-    /// Closes the inbox, and passes the messages in it to `each`. Waits for senders in the middle of a push: the
-    /// messages behind such a push have been accepted, and their senders may wait for a reply.
-    fn close_inbox(&mut self, mut each: impl FnMut(M)) {
+    /// Closes the inbox, so that no further messages are accepted.
+    fn close_inbox(&mut self) {
         self.inbox.close();
         waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
-        loop {
-            while let Some(message) = self.inbox.pop() {
-                each(message);
-            }
-            if self.inbox.is_finished() {
-                break;
-            }
-            std::thread::yield_now();
-        }
     }
 
     /// Returns the machine's counters, without those of the thread.
@@ -293,9 +285,42 @@ impl<M> MachineState<M> {
     }
 }
 
+/// Number of times that [`pop_closed`] yields the CPU before it sleeps between checks.
+const YIELDS_MAX: u32 = 64;
+
+/// Removes and returns the next message of a closed inbox; `None` if it is empty. Waits for a sender in the middle of a
+/// push: the messages behind such a push have been accepted, and their senders may wait for a reply.
+fn pop_closed<M>(inbox: &mut Inbox<M>) -> Option<M> {
+    let mut yields_count = 0;
+    loop {
+        if let Some(message) = inbox.pop() {
+            return Some(message);
+        }
+        if inbox.is_finished() {
+            return None;
+        }
+        if yields_count < YIELDS_MAX {
+            yields_count += 1;
+            std::thread::yield_now();
+        } else {
+            // The sender may be a thread of lower priority on this CPU.
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
 impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
-        self.close_inbox(drop);
+        /// Guard that drops the remaining messages, also if the destructor of one panics.
+        struct Rest<'a, M>(&'a mut Inbox<M>);
+        impl<M> Drop for Rest<'_, M> {
+            fn drop(&mut self) {
+                while pop_closed(self.0).is_some() {}
+            }
+        }
+        self.close_inbox();
+        let rest = Rest(&mut self.inbox);
+        while pop_closed(rest.0).is_some() {}
     }
 }
 
@@ -309,30 +334,55 @@ mod tests {
 
     #[test]
     fn request_behind_an_unfinished_push_ends_when_the_machine_is_dropped() {
-        type Request = Option<Reply<u32>>;
+        drop_machine_with_an_unfinished_push(None);
+    }
+
+    #[test]
+    fn request_behind_an_unfinished_push_ends_although_dropping_a_message_panics() {
+        drop_machine_with_an_unfinished_push(Some(PanicsOnDrop));
+    }
+
+    struct PanicsOnDrop;
+
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(())); // prints nothing
+        }
+    }
+
+    /// Drops a machine with the message `first` before an unfinished push, and a request behind it.
+    fn drop_machine_with_an_unfinished_push(first: Option<PanicsOnDrop>) {
+        type Request = (Option<PanicsOnDrop>, Option<Reply<u32>>);
+        let is_panic_expected = first.is_some();
         let ignore = handler(|_: Request, _cx| ());
         let machine = Machine::new(ignore, Config::default()).expect("create a machine");
         let address = machine.address().clone();
+        assert!(address.send((first, None)).is_ok());
         let (has_slot, slot) = mpsc::channel();
         let (finish, is_to_finish) = mpsc::channel();
         let outcome = thread::scope(|scope| {
             let unfinished = address.clone();
             scope.spawn(move || {
                 let InboxSender::Ring(producer) = &unfinished.shared().inbox_sender else { return };
-                let mut late = std::iter::once(None).inspect(|_| {
+                let mut late = std::iter::once((None, None)).inspect(|_| {
                     has_slot.send(()).expect("the test has ended");
                     is_to_finish.recv().expect("a request to finish");
                 });
                 assert_eq!(producer.push_batch(&mut late), 1);
             });
             slot.recv().expect("the sender takes a slot");
-            let mut pending = address.request(Some).expect("send a request");
+            let mut pending = address.request(|reply| (None, Some(reply))).expect("send a request");
             let drops = scope.spawn(move || drop(machine));
             while !address.is_closed() {
                 thread::yield_now();
             }
+            // Time in which a drop that does not wait for the push ends.
+            let until = Instant::now() + Duration::from_millis(50);
+            while !drops.is_finished() && Instant::now() < until {
+                thread::yield_now();
+            }
             finish.send(()).expect("the sender thread has exited");
-            drops.join().expect("drop the machine");
+            assert_eq!(drops.join().is_err(), is_panic_expected);
             pending.wait_timeout(Duration::from_secs(10))
         });
         assert_eq!(outcome, Err(NoReplyError), "`address` keeps the inbox in memory");
