@@ -405,6 +405,7 @@ mod tests {
         while !address.shared().waiting_senders.has_waiting() {
             thread::yield_now();
         }
+        thread::sleep(Duration::from_millis(10)); // it tries once more, and sleeps
         // From here on, the inbox has one or two free slots.
         machine.poll().expect("run the machine");
         let until = Instant::now() + Duration::from_secs(10);

@@ -457,5 +457,5 @@ impl ThreadState {
 
 /// Returns the error of a failed wait for events.
 fn epoll_wait_error(error: io::Error) -> RunError {
-    RunError::SystemCall { call: "epoll_pwait2", error }
+    RunError::SystemCall { call: "epoll_wait", error }
 }

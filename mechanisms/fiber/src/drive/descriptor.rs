@@ -42,7 +42,7 @@ use std::time::Duration;
 /// worker's epoll set. An ordinary thread waits in poll(2), for which a regular file is ready.
 ///
 /// # Blocking
-/// Blocks the fiber; its worker runs others, and sleeps in epoll_pwait2(2) if there are none. On an ordinary thread,
+/// Blocks the fiber; its worker runs others, and sleeps in epoll_wait(2) if there are none. On an ordinary thread,
 /// blocks the thread.
 ///
 /// # Cost
