@@ -60,8 +60,8 @@ pub struct Group {
     deadlines: Vec<Option<Deadline>>,
     thread: ThreadState,
     ready_queue: ReadyQueue,
-    /// Number of messages, timers and readiness events handled since [`enqueue_hidden`](Self::enqueue_hidden) was last
-    /// called by [`round`](Self::round).
+    /// Number of messages, timers and readiness events handled since the last call of
+    /// [`enqueue_hidden`](Self::enqueue_hidden).
     handled_since_hidden: u32,
     machines_max: u32,
     /// Number of machines whose handler's `started` has been called.
@@ -456,9 +456,9 @@ impl Group {
         handled += self.handle_timers();
         handled += self.handle_descriptors()?;
         self.handled_since_hidden += handled;
-        if self.handled_since_hidden >= MESSAGES_PER_ROUND {
+        if handled == 0 || self.handled_since_hidden >= MESSAGES_PER_ROUND {
             self.handled_since_hidden = 0;
-            self.enqueue_hidden();
+            self.enqueue_hidden(handled != 0);
         }
         Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
@@ -502,12 +502,12 @@ impl Group {
         }
     }
 
-    /// Appends all machines with inbox messages to the run queue if an unfilled slot blocks the
-    /// ready queue. Returns `true` if the run queue is then not empty. The slot is one that a
-    /// sender has reserved and not filled yet. Called by an idle group, and now and then by a busy one.
-    fn enqueue_hidden(&mut self) -> bool {
-        if !self.ready_queue.is_blocked() {
-            return false;
+    /// Appends all machines with inbox messages to the run queue if an unfilled slot blocks the ready queue. The slot
+    /// is one that a sender has reserved and not filled yet. If `is_busy`, it must have blocked the queue at the last
+    /// call too: as a rule it is filled soon, and the search takes longer the more machines the group has.
+    fn enqueue_hidden(&mut self, is_busy: bool) {
+        if !self.ready_queue.is_blocked(is_busy) {
+            return;
         }
         for (machine, member) in (0..).zip(&self.members) {
             if member.as_ref().is_some_and(|one| one.has_inbox_messages()) {
@@ -515,7 +515,6 @@ impl Group {
                 self.thread.enqueue(machine);
             }
         }
-        self.thread.has_work()
     }
 
     /// Queues a machine again if it has more messages, and updates its deadline.
@@ -602,7 +601,7 @@ impl Group {
     /// Spins, then sleeps, until there is work or a timer is due. Does nothing if the run is to
     /// end.
     fn idle(&mut self) -> Result<(), RunError> {
-        if self.thread.is_ending || self.enqueue_hidden() {
+        if self.thread.is_ending || self.thread.has_work() {
             return Ok(());
         }
         let has_async_senders = self.thread.has_async_senders();

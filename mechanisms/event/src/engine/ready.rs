@@ -35,6 +35,10 @@ pub struct ReadyQueue {
     popped: Vec<u32>,
     /// Flag of each machine, by index: `true` if the machine is in `popped`.
     is_popped: Vec<bool>,
+    /// Number of machines popped.
+    pops_count: u64,
+    /// Value of `pops_count` if the queue was blocked at the last call of [`is_blocked`](Self::is_blocked).
+    blocked_at: Option<u64>,
 }
 
 /// Inboxes of all machines of a thread, for the check before the thread sleeps.
@@ -64,7 +68,13 @@ const WAKING: u8 = 2;
 /// two ends.
 pub fn ready_queue(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
-    let ready_queue = ReadyQueue { machines: consumer, popped: Vec::new(), is_popped: Vec::new() };
+    let ready_queue = ReadyQueue {
+        machines: consumer,
+        popped: Vec::new(),
+        is_popped: Vec::new(),
+        pops_count: 0,
+        blocked_at: None,
+    };
     Ok((ReadySender { machines: producer }, ready_queue))
 }
 
@@ -142,6 +152,7 @@ impl ReadyQueue {
         }
         // SeqCst: pairs with the fences in ReadySender::announce() and announce_quietly().
         fence(Ordering::SeqCst);
+        self.pops_count += 1;
         self.remember(machine);
         Some(machine)
     }
@@ -164,11 +175,13 @@ impl ReadyQueue {
         ThreadInboxes { ready_queue: self, waiting_count }
     }
 
-    /// Returns `true` if the next slot is reserved but not filled, so that nothing can be popped.
-    /// The sender may have filled it since.
-    pub fn is_blocked(&self) -> bool {
+    /// Returns `true` if the next slot is reserved but not filled, so that nothing can be popped. The sender may have
+    /// filled it since. If `since_last_call` is `true`, the slot must have blocked the queue at the last call too.
+    pub fn is_blocked(&mut self, since_last_call: bool) -> bool {
         let begun_count = self.machines.len();
-        self.machines.is_empty() && begun_count != 0
+        let slot = (self.machines.is_empty() && begun_count != 0).then_some(self.pops_count);
+        let last = std::mem::replace(&mut self.blocked_at, slot);
+        slot.is_some() && (!since_last_call || slot == last)
     }
 
     /// Returns `true` if no machine can be popped; senders may have enqueued one since.
@@ -185,7 +198,7 @@ impl<F: FnMut(u32) -> usize> IncomingMessages for ThreadInboxes<'_, F> {
     }
 
     fn has_begun_push(&mut self) -> bool {
-        let ReadyQueue { machines, popped, is_popped } = &mut *self.ready_queue;
+        let ReadyQueue { machines, popped, is_popped, .. } = &mut *self.ready_queue;
         popped.retain(|&machine| {
             let has_push = (self.waiting_count)(machine) != 0;
             is_popped[machine as usize] = has_push;
@@ -201,18 +214,35 @@ impl<F: FnMut(u32) -> usize> IncomingMessages for ThreadInboxes<'_, F> {
 mod tests {
     use crate::{Config, Context, EndReason, Group, ThreadConfig, handler};
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn machine_behind_a_preempted_sender_to_another_machine_is_served() {
         for is_busy in [false, true] {
-            serve_a_machine_behind_a_preempted_sender(is_busy);
+            serve_a_machine_behind_a_preempted_sender(is_busy, |group| group.run().ok());
         }
     }
 
+    #[test]
+    fn machine_behind_a_preempted_sender_is_served_by_polls() {
+        serve_a_machine_behind_a_preempted_sender(false, |group| {
+            let until = Instant::now() + LATEST;
+            loop {
+                let end_reason = group.poll().expect("poll the group").end_reason;
+                if end_reason.is_some() || Instant::now() > until {
+                    return end_reason;
+                }
+            }
+        });
+    }
+
+    const LATEST: Duration = Duration::from_secs(10);
+
     /// Serves a machine behind a sender to another machine, which keeps the group busy if `is_busy`.
-    fn serve_a_machine_behind_a_preempted_sender(is_busy: bool) {
-        const LATEST: Duration = Duration::from_secs(10);
+    fn serve_a_machine_behind_a_preempted_sender(
+        is_busy: bool,
+        run: impl FnOnce(&mut Group) -> Option<EndReason>,
+    ) {
         const WAKING: u32 = 1;
         const TIMED_OUT: u32 = 2;
         let mut group = Group::new(ThreadConfig::default()).expect("create a group");
@@ -247,7 +277,7 @@ mod tests {
             });
             slot.recv().expect("it has a slot");
             served.address().send(WAKING).expect("send a message");
-            assert_eq!(group.run().expect("run the group"), EndReason::Stopped);
+            assert_eq!(run(&mut group), Some(EndReason::Stopped));
         });
         let stats = group.stats(&served).expect("find the machine");
         assert_eq!(
