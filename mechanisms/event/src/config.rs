@@ -25,8 +25,9 @@ pub enum WhenFull {
     /// machine's own thread is refused at once, as it would wait for itself. Two machines that
     /// block on each other's full inboxes both wait until `wait_max` has passed.
     ///
-    /// The machine wakes one waiting sender whenever half of the inbox is free, or less of it for 1024 messages. A
-    /// sender that does not wait may take the space first.
+    /// The machine wakes one waiting sender once half of the inbox is free. While other senders keep it fuller, the
+    /// machine wakes one after each 1024 messages (`inbox_messages_max`, if that is less), if there is space. A sender
+    /// that does not wait may take the space first.
     Block {
         /// Maximum wait; [`Duration::MAX`] waits for ever.
         wait_max: Duration,

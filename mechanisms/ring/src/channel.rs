@@ -269,6 +269,8 @@ impl<T: Send, Q: Queue> fmt::Debug for Sender<T, Q> {
 }
 
 /// Receiving end of a channel. Dropping it, or the last of its clones, closes the channel, and drops the values in it.
+/// In `mpsc` and `mpmc`, values that are being sent at that moment, and those behind them, are dropped with the last
+/// sender.
 pub struct Receiver<T: Send, Q: Queue> {
     consumer: Q::Consumer<T>,
     /// Wakes the senders when dropped; declared after `consumer`, and so dropped after it.

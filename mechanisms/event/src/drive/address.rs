@@ -311,9 +311,9 @@ pub struct Stopper {
 
 impl Stopper {
     /// Requests the machine or group to stop, and wakes it if it sleeps. The run returns
-    /// [`EndReason::Stopped`](crate::EndReason::Stopped) after at most
-    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) further messages, in a group those of one
-    /// machine, and the timers and descriptors of one round. A handler that wants no further message calls
+    /// [`EndReason::Stopped`](crate::EndReason::Stopped) after the turn of one machine, of at most
+    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) messages, and one round of timers and
+    /// descriptors. A handler that wants no further message calls
     /// [`Context::stop`](crate::Context::stop). If no run is in progress, the next run returns at
     /// once.
     pub fn stop(&self) {

@@ -51,6 +51,9 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// Timers and descriptors are served once 256 messages have been handled in such turns.
 ///
 /// A handler that panics under [`OnPanic::Stop`](crate::OnPanic) ends the run of the group.
+///
+/// # Blocking
+/// Dropping a group closes its machines; it blocks for as long as another thread is in the middle of a send to one.
 pub struct Group {
     /// Machines by index; `None` for those that were removed.
     members: Vec<Option<Box<dyn AnyMember>>>,
@@ -347,6 +350,9 @@ impl Group {
     /// Removes and closes a machine, and returns the messages that were not handled. Stops the
     /// machine's timers and watches. Returns `None` if the machine was removed or belongs to
     /// another group.
+    ///
+    /// # Blocking
+    /// For as long as another thread is in the middle of a send to the machine.
     pub fn remove<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,

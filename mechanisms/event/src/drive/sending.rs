@@ -12,9 +12,10 @@ impl<M> Address<M> {
     /// Sends a message, and wakes the machine if it sleeps. While the inbox is full, waits for
     /// space, under any [`WhenFull`](crate::WhenFull). For tasks of any executor.
     ///
-    /// Tasks that wait are woken in the order in which they began to wait, once half of the inbox is free, or less of
-    /// it for 1024 messages; one that has sent its message wakes the next. A sender that does not wait may take the
-    /// space first. No time limit applies.
+    /// Tasks that wait are woken in the order in which they began to wait, one once half of the inbox is free. While
+    /// other senders keep it fuller, one is woken after each 1024 messages (`inbox_messages_max`, if that is less), if
+    /// there is space. One that has sent its message wakes the next. A sender that does not wait may take the space
+    /// first. No time limit applies.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};

@@ -56,7 +56,7 @@ pub fn readable(fd: impl AsFd) -> io::Result<()> {
 /// Waits until `fd` is readable like [`readable`], but for at most `timeout`; returns `false` on a time-out.
 ///
 /// # Errors
-/// As [`readable`].
+/// As [`readable`]. With a `timeout` of 0 a fiber too waits in poll(2).
 ///
 /// # Blocking
 /// As [`readable`], until the time-out.
@@ -78,7 +78,7 @@ pub fn writable(fd: impl AsFd) -> io::Result<()> {
 /// Waits until `fd` is writable like [`writable`], but for at most `timeout`; returns `false` on a time-out.
 ///
 /// # Errors
-/// As [`readable`].
+/// As [`readable_timeout`].
 ///
 /// # Blocking
 /// As [`readable`], until the time-out.

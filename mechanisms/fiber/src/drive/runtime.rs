@@ -219,9 +219,9 @@ impl Runtime {
     }
 
     /// Stops the workers as soon as their current fibers suspend themselves, without waiting for other fibers. Fibers
-    /// that have not finished never run again: their values are never dropped, and their stacks are not reused. While
-    /// there are such fibers, the threads of the workers sleep for ever instead of ending, as thread-local variables
-    /// that these fibers borrow must not be dropped.
+    /// that have not finished never run again: their values are never dropped, and their stacks are not reused. A
+    /// worker that stops while any fiber of the runtime has not finished keeps its thread. The thread then sleeps for
+    /// ever instead of ending, as thread-local variables that such fibers borrow must not be dropped.
     pub fn abandon(mut self) {
         self.abandon_workers();
     }

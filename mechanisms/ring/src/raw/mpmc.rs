@@ -610,7 +610,7 @@ impl<T> Drop for Consumer<T> {
         // AcqRel: pairs with itself in the other consumers: what they have popped is vacant for the last one.
         if self.shared.handles.consumers_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.close();
-            // Values that are still being pushed are dropped with the ring.
+            // Values that are still being pushed, and those behind them, are dropped with the ring.
             rows::drop_all_values(|| self.pop().is_some());
         }
     }

@@ -34,7 +34,7 @@ pub struct Fifo<T> {
     /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has had the policy
     /// [`DropPolicy::Head`]; no slot from `head()` to `tail` is then empty.
     next_in_flow: Vec<u32>,
-    /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has the
+    /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has had the
     /// policy [`DropPolicy::Head`].
     ends_of_flows: Vec<FlowEnds>,
     /// Totals, of which `enqueued` has the difference to `tail` and `dequeued` the difference to `head()`, modulo 2^64: a
