@@ -688,13 +688,15 @@ fn c_and_cpp_probes_are_recorded_with_their_values() {
         assert!(trace.sites().iter().any(|site| site.name == "work.hidden"), "known, and off");
     }
     // The functions of the header are not traced.
-    let Some(built) = build(build::PROBES, "probes.c", &["-O1", HOOKS]) else { return };
-    let options = options(&built);
-    run(&built, &options);
-    let trace = Trace::open(&options.file).unwrap();
-    let is_of_header =
-        |name: &str| ["handover_probe_hit_", "handover_probe_leave_"].contains(&name);
-    assert!(!trace.sites().iter().any(|site| is_of_header(&site.name)), "{:?}", trace.sites());
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(build::PROBES, "probes.c", &["-O1", flag]) else { return };
+        let options = options(&built);
+        run(&built, &options);
+        let trace = Trace::open(&options.file).unwrap();
+        let is_of_header = |name: &str| name.starts_with("handover_probe_");
+        assert!(!trace.sites().iter().any(|site| is_of_header(&site.name)), "{:?}", trace.sites());
+        assert!(trace.sites().iter().any(|site| site.name == "main"), "{flag}");
+    }
     // Without the library the probes do nothing, and no symbol is missing.
     let Some(built) = build(build::PROBES, "probes.c", &["-O2"]) else { return };
     assert!(program(&built).status().unwrap().success());

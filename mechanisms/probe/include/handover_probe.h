@@ -67,23 +67,32 @@ extern void handover_probe_register(const struct handover_probe_entry *start,
 extern const struct handover_probe_entry __start_handover_probes[] __attribute__((weak, visibility("hidden")));
 extern const struct handover_probe_entry __stop_handover_probes[] __attribute__((weak, visibility("hidden")));
 
+/* Attributes of functions that are not traced as those of the program, by either kind of function entry. */
+#ifdef __has_attribute
+#if __has_attribute(patchable_function_entry)
+#define HANDOVER_UNTRACED_ no_instrument_function, patchable_function_entry(0)
+#endif
+#endif
+#ifndef HANDOVER_UNTRACED_
+#define HANDOVER_UNTRACED_ no_instrument_function
+#endif
+
 #ifndef HANDOVER_PROBE_LIBRARY
-static __attribute__((constructor, used)) void handover_probe_register_(void)
+static __attribute__((constructor, used, HANDOVER_UNTRACED_)) void handover_probe_register_(void)
 {
 	if (handover_probe_register && __start_handover_probes)
 		handover_probe_register(__start_handover_probes, __stop_handover_probes);
 }
 #endif
 
-/* Not traced as functions of the program, with -finstrument-functions. */
-static inline __attribute__((always_inline, no_instrument_function)) void
+static inline __attribute__((always_inline, HANDOVER_UNTRACED_)) void
 handover_probe_hit_(struct handover_probe_meta *meta, unsigned form, uint64_t first, uint64_t second)
 {
 	if (handover_probe_record)
 		handover_probe_record(meta, form, first, second);
 }
 
-static inline __attribute__((always_inline, no_instrument_function)) void
+static inline __attribute__((always_inline, HANDOVER_UNTRACED_)) void
 handover_probe_leave_(struct handover_probe_meta **entered)
 {
 	if (__builtin_expect(*entered != 0, 0))
