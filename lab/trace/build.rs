@@ -17,7 +17,7 @@ const SOURCES: [&str; 8] =
     ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
 /// Constants of the trace format, each with its name in C.
-const NUMBERS: [(&str, u64); 53] = [
+const NUMBERS: [(&str, u64); 54] = [
     ("MAGIC", layout::MAGIC),
     ("PAGE", layout::PAGE_BYTES),
     ("MIX", layout::CHECKSUM_MULTIPLIER),
@@ -41,6 +41,7 @@ const NUMBERS: [(&str, u64); 53] = [
     ("H_BEGIN", header::BEGIN_FIELD as u64),
     ("H_BOOT", header::BOOT_FIELD as u64),
     ("H_RING_WORDS", header::RING_WORDS_FIELD as u64),
+    ("H_PROCESS_START", header::PROCESS_START_FIELD as u64),
     ("H_CHECKSUM", header::CHECKSUM_FIELD as u64),
     ("H_END", header::END_FIELD as u64),
     ("H_STATE", header::STATE_FIELD as u64),

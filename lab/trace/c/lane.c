@@ -200,6 +200,22 @@ static void anchor(uint64_t words[3])
 	words[2] = ns_of(CLOCK_REALTIME);
 }
 
+/* The time at which the process started, in clock ticks since the boot; 0 if it cannot be read. */
+static uint64_t process_start(void)
+{
+	char text[512];
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	ssize_t bytes = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+	if (fd >= 0)
+		close(fd);
+	text[bytes > 0 ? bytes : 0] = 0;
+	/* The program's name, in parentheses, is the second field and may contain spaces. */
+	const char *field = strrchr(text, ')');
+	for (int number = 3; field && number <= 22; number++)
+		field = strchr(field + 1, ' ');
+	return field ? strtoull(field, NULL, 10) : 0;
+}
+
 /* A stretch of the file, mapped; MAP_FAILED where that cannot be done. */
 static void *map(int fd, uint64_t offset, uint64_t bytes, int flags)
 {
@@ -263,6 +279,7 @@ static bool make_file(void)
 	page[H_BOOT] = handover_config.boot[0];
 	page[H_BOOT + 1] = handover_config.boot[1];
 	page[H_RING_WORDS] = handover_config.ring_words;
+	page[H_PROCESS_START] = process_start();
 	page[H_CHECKSUM] = checksum_of_words(page, H_CHECKSUM);
 	memcpy(page + H_END, begin, 24);
 	ssize_t bytes = readlink("/proc/self/exe", (char *)page + H_PROGRAM, H_RINGS - H_PROGRAM - 1);

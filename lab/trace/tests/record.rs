@@ -8,6 +8,7 @@ mod build;
 
 use build::{Built, build, build_by, program};
 use handover_probe::Policy;
+use handover_probe::format::TraceHeader;
 use handover_probe::read::{EventKind, RecordingState, Trace, find_traces};
 use handover_trace::record::{
     ProgramError, RECORDING_LIBRARY_IMAGE, RecordError, RecordOptions, RecordResult,
@@ -87,6 +88,25 @@ fn every_call_has_its_caller_name_and_source_position() {
             assert!(leaf.file.ends_with("calls.c") && leaf.line == 2, "{leaf:?}");
         }
     }
+}
+
+#[test]
+fn header_has_the_start_time_of_the_process() {
+    let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
+    for policy in [Policy::Stream, Policy::Last] {
+        let options = options(&built).policy(policy);
+        run(&built, &options);
+        let bytes = std::fs::read(&options.file).unwrap();
+        let start = TraceHeader::decode(&bytes).unwrap().process_start;
+        assert!(start >= own_start(), "{policy}: {start}");
+    }
+}
+
+/// Returns the time at which this process started, in clock ticks since the boot.
+fn own_start() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = status.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(19).unwrap().parse().unwrap()
 }
 
 #[test]
