@@ -116,6 +116,11 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
     }
 }
 
+/// Returns the number of received bytes that were not read yet; 0 if it is unknown.
+pub(crate) fn received_bytes(fd: BorrowedFd<'_>) -> u64 {
+    rustix::io::ioctl_fionread(fd).unwrap_or(0)
+}
+
 /// Returns 1 if there is a byte to read, without reading it. Returns 0 at the end of the stream.
 pub(crate) fn peek(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
