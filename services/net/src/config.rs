@@ -54,8 +54,9 @@ pub struct Config {
     /// resumes. Default 16,384.
     pub low_water_bytes: u32,
     /// Time without a byte from the peer after which the connection is closed. It does not count
-    /// while the connection is not read: above the high-water mark, suspended or being closed. Zero,
-    /// the default, is no limit. The close may be late by an eighth of this time.
+    /// while the connection is not read: above the high-water mark, suspended, being closed, or
+    /// until the messages received before are handled. Zero, the default, is no limit. The close may
+    /// be late by an eighth of this time.
     pub idle_timeout: Duration,
     /// Time without a byte from a peer after which the kernel sends keepalive probes. It is rounded
     /// up to whole seconds; zero sends none. There are four probes, a quarter of this time apart;

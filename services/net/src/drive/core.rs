@@ -436,7 +436,7 @@ impl<D> ReactorState<D> {
     /// Returns the limits of a connection with these `flags`. There is no message timeout while
     /// this thread does not read the connection.
     pub(crate) fn limits_with_flags(&self, flags: ConnFlags) -> ConnectionLimits {
-        match flags.intersects(ConnFlags::SUSPENDED.union(ConnFlags::ABOVE_HIGH_WATER)) {
+        match flags.is_read_blocked() {
             true => ConnectionLimits { message_timeout_ns: 0, ..self.limits },
             false => self.limits,
         }

@@ -511,15 +511,10 @@ impl<H: Handler> Reactor<H> {
             self.swept_index =
                 if self.swept_index + 1 < slots_count { self.swept_index + 1 } else { 0 };
             let Some(key) = self.core.slab.key_at(self.swept_index) else { continue };
-            let Some(slot) = self.core.slab.get(key) else { continue };
-            // A connection that is not read is silent for that reason.
-            let is_exempt =
-                slot.flags.is_read_blocked() || slot.flags.intersects(ConnFlags::LINGERING);
             let key = key.into();
-            if is_exempt || !self.has_been_idle(key) {
-                continue;
+            if self.has_been_idle(key) {
+                self.serve_unreported(key);
             }
-            self.serve_unreported(key);
             if self.has_been_idle(key) {
                 self.core.stats.timed_out_count += 1;
                 self.close(key, &CloseReason::Idle);
@@ -527,10 +522,14 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns `true` if the connection exists and was idle for `idle_timeout_ns`.
+    /// Returns `true` if the connection exists and was idle for `idle_timeout_ns`. A connection that
+    /// is not read is silent for that reason, and is not idle.
     fn has_been_idle(&self, key: ConnKey) -> bool {
-        let slot = self.core.slab.get(key);
-        slot.is_some_and(|it| self.core.since_ns(it.active_ms) >= self.idle_timeout_ns)
+        self.core.slab.get(key).is_some_and(|slot| {
+            !slot.flags.is_read_blocked()
+                && !slot.flags.intersects(ConnFlags::LINGERING)
+                && self.core.since_ns(slot.active_ms) >= self.idle_timeout_ns
+        })
     }
 
     /// Begins to stop: accepts no more connections, and reads the bytes that have arrived.

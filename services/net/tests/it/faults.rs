@@ -413,6 +413,53 @@ fn bytes_that_arrive_in_time_during_a_stall_prevent_a_timeout() {
 }
 
 #[test]
+fn connection_whose_received_messages_are_being_handled_does_not_become_idle() {
+    // One message is handled in each iteration of the event loop: each reply crosses the mark.
+    let marks = Config::default().high_water_bytes(1).low_water_bytes(0);
+    let service = serve(marks.idle_timeout(Duration::from_secs(1)));
+    let (mut peer, _) = service.connect();
+    let messages: [&[u8]; 5] = [b"first", b"stall", b"third", b"fourth", b"fifth"];
+    peer.write_all(&messages.map(framed).concat()).unwrap();
+    for message in messages.into_iter().filter(|&message| message != b"stall") {
+        assert_eq!(answer(&mut peer), message);
+    }
+}
+
+#[test]
+fn closed_connection_with_an_incomplete_message_does_not_time_out() {
+    let bytes_max = 2 * POURED_BYTES as u32;
+    let service = serve(
+        Config::default()
+            .queued_bytes_max(bytes_max)
+            .high_water_bytes(bytes_max)
+            .message_timeout(Duration::from_secs(1)),
+    );
+    let (mut peer, handle) = service.connect();
+    let incomplete = &framed(b"never complete")[..3];
+    peer.write_all(&[&framed(b"read"), incomplete].concat()).unwrap();
+    assert_eq!(answer(&mut peer), b"read");
+    handle.write(vec![0; POURED_BYTES as usize]).unwrap();
+    handle.close().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(read_to_close(&mut peer), POURED_BYTES);
+    drop(peer);
+    assert_eq!(service.closed(), (1, CloseReason::Local.to_string()));
+}
+
+#[test]
+fn queued_bytes_are_sent_to_a_peer_that_ends_its_stream_during_a_stall() {
+    let bytes_max = 2 * POURED_BYTES as u32;
+    let marks = Config::default().queued_bytes_max(bytes_max).high_water_bytes(bytes_max);
+    let service = serve(marks.idle_timeout(Duration::from_secs(1)));
+    let (mut peer, _) = service.connect();
+    peer.write_all(&[framed(b"pour"), framed(b"stall")].concat()).unwrap();
+    assert!(matches!(service.next(), Event::Message(_)));
+    peer.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_to_close(&mut peer), POURED_BYTES);
+    assert_eq!(service.closed(), (2, CloseReason::Peer.to_string()));
+}
+
+#[test]
 fn connection_established_in_time_during_a_stall_does_not_time_out() {
     let service = serve(Config::default().connect_timeout(Duration::from_secs(1)));
     let listener = TcpListener::bind(here()).unwrap();

@@ -132,7 +132,10 @@ impl<H: Handler> Reactor<H> {
             return Ok(());
         }
         let mut bytes_count = 0;
-        if !has_backlog {
+        if has_backlog {
+            // A peer may wait for the reply to a message that it has sent long ago.
+            slot.active_ms = now_ms;
+        } else {
             match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                 Ok(0) => return self.handle_stream_end(key),
                 Ok(count) => bytes_count = count,
