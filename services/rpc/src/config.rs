@@ -117,11 +117,11 @@ pub struct ConnectionsConfig {
     pub message_bytes_max: u32,
     /// Maximum number of bytes queued for sending to one peer, including results of the pool. Default 16 MiB. Above a
     /// quarter of this limit, calls to that peer are refused. Above half of it, requests of that peer are deferred, and
-    /// those for the pool do not start; up to `queued_bytes_max` bytes of requests are deferred, and further ones are
-    /// refused as [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled requests that had
-    /// started before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a peer that does not read
-    /// refusals is disconnected. Worst case for a peer: twice this limit, and the requests that the pool's threads are
-    /// running.
+    /// those for the pool do not start; up to `queued_bytes_max` bytes of requests, or one longer request, are
+    /// deferred, and further ones are refused as [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of
+    /// pooled requests that had started before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
+    /// peer that does not read refusals is disconnected. Worst case for a peer: twice this limit, or this limit and
+    /// `message_bytes_max` if that is more, and the requests that the pool's threads are running.
     pub queued_bytes_max: u32,
 }
 

@@ -471,11 +471,11 @@ impl Peers {
     }
 
     /// Defers a request. Returns `false`, and drops the request, if too many bytes of the peer's
-    /// requests are deferred.
+    /// requests are deferred. A single request may be longer than that limit.
     pub(crate) fn defer(&mut self, peer: PeerKey, header: FrameHeader, body: &[u8]) -> bool {
         let deferred = &mut self.slots[peer.slot as usize].deferred;
         let bytes = body.len() + REQUEST_OVERHEAD_BYTES;
-        if deferred.queued_bytes() + bytes > self.queued_bytes_max {
+        if !deferred.is_empty() && deferred.queued_bytes() + bytes > self.queued_bytes_max {
             return false;
         }
         // One-way requests have no number.

@@ -570,6 +570,33 @@ fn requests_beyond_the_queue_limit_are_refused_and_their_sender_stays_connected(
 }
 
 #[test]
+fn request_longer_than_the_queue_limit_is_deferred_if_no_other_is() {
+    let (ask, begin) = (Method::new("ask"), Method::new("begin"));
+    for how in EACH {
+        let config =
+            Config::default().connections(ConnectionsConfig::default().queued_bytes_max(1 << 14));
+        let server = serve(how, config, |server| {
+            // Requests that arrive while it waits for the answer are deferred.
+            let ask = move |context: &mut handover_rpc::Context<'_>, ()| {
+                let peer = context.peer();
+                context
+                    .call::<_, ()>(peer, begin, &())
+                    .map_err(|it| Failure::new(1, it.to_string()))
+            };
+            server.register("ask", 0, ask).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        client.register("begin", 0, |_, ()| Ok(())).unwrap();
+        let long = "7".repeat(64 << 10);
+        let ask = client.start::<_, ()>(peer, ask, &()).unwrap();
+        // Messages are read in order: this request before the answer to `begin`.
+        let echo = client.start::<_, String>(peer, ECHO, &long).unwrap();
+        assert_eq!(client.wait(ask), Ok(()), "{how}");
+        assert!(client.wait(echo).as_ref() == Ok(&long), "{how}");
+    }
+}
+
+#[test]
 fn file_that_is_not_a_socket_is_not_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
