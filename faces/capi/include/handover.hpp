@@ -800,12 +800,10 @@ public:
     /* Registers a procedure, for as long as the endpoint lives. */
     void register_procedure(const std::string &name, procedure run, std::uint16_t provider = 0)
     {
-        state_->procedures.push_back({ state_.get(), std::move(run) });
-        const auto status = handover_rpc_register(handle_.get(), name.c_str(), provider, run_procedure,
-                                                  &state_->procedures.back());
-        if (status != HANDOVER_OK)
-            state_->procedures.pop_back();
-        check(status);
+        std::list<registered> added;
+        added.push_back({ state_.get(), std::move(run) });
+        check(handover_rpc_register(handle_.get(), name.c_str(), provider, run_procedure, &added.back()));
+        state_->procedures.splice(state_->procedures.end(), added); // its element stays where it is
     }
 
     /* Calls a procedure whose result has at most `result_bytes_max` bytes. */

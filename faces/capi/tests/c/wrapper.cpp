@@ -48,6 +48,9 @@ static void moves()
     EXPECT_TRUE(count == 1);
     auto server = moved(handover::rpc_endpoint());
     EXPECT_TRUE(server.listen("sm://").rfind("sm://", 0) == 0);
+    auto moved_to = std::move(server);
+    const auto message = thrown_by([&] { server.register_procedure("lost", {}); });
+    EXPECT_TRUE(message.find("endpoint: must not be null") != std::string::npos);
 }
 
 static void messages()
