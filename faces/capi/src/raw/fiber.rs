@@ -208,10 +208,11 @@ pub unsafe extern "C" fn handover_fiber_destroy(fiber: *mut handover_fiber) -> h
     guard(|| {
         // SAFETY: the header demands a handle that was not destroyed, or null.
         let shared = require("fiber", unsafe { fiber.as_ref() })?;
-        if let Ok(state) = shared.join_state.enter("fiber")
-            && matches!(*state, JoinState::Joining)
-        {
-            return Err(joining_fault());
+        match shared.join_state.enter("fiber") {
+            Ok(state) if matches!(*state, JoinState::Joining) => return Err(joining_fault()),
+            // A call that begins to join holds the state for a moment.
+            Err(fault) if fault.status != HANDOVER_PANIC => return Err(fault),
+            _ => {}
         }
         // SAFETY: the header demands a handle that was not destroyed.
         unsafe { take_back("fiber", fiber, |it| &it.join_state) }.map(drop)
