@@ -462,7 +462,9 @@ typedef struct handover_rpc_config {
      */
     uint32_t calls_max;
     /**
-     * Maximum length of arguments and results in bytes, up to 128 MiB. Default 1 MiB.
+     * Maximum length of arguments and results in bytes, up to 128 MiB. Default 1 MiB. Each
+     * connection over `sm://` maps two buffers of twice this length, rounded up to a power of two
+     * and at least 4 MiB.
      */
     uint32_t message_bytes_max;
     /**
@@ -1037,11 +1039,12 @@ enum handover_status handover_fiber_eventual_wait(const struct handover_fiber_ev
 
 /**
  * Makes the eventual unset. Participants that were waiting when it was set still continue; one that has not read the
- * value yet reads that of a later set.
+ * value yet reads it now, or that of a later set.
  *
  * Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set.
  * Threads: one at a time; others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
- * Ownership: the eventual no longer keeps the value, and does not return it.
+ * Ownership: the eventual does not return the value. Participants that were waiting may still get it: what it points to
+ * must stay valid until they have returned.
  */
 enum handover_status handover_fiber_eventual_reset(const struct handover_fiber_eventual *eventual);
 
@@ -1404,8 +1407,9 @@ enum handover_status handover_rpc_destroy(struct handover_rpc_endpoint *endpoint
  * Listens at `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`. The address to connect to goes to
  * `resolved`, a buffer of `resolved_bytes` bytes, as a string: `sm://` listens at a new name, port 0 at a free port.
  *
- * Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if it is in use;
- * `HANDOVER_TOO_LONG` if the buffer is too small: 128 bytes are enough; the endpoint then listens all the same.
+ * Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if it is in use, or needs
+ * UCX and its library is missing; `HANDOVER_TOO_LONG` if the buffer is too small: 128 bytes are enough; the endpoint
+ * then listens all the same.
  * Threads: one at a time, not within a handler. Blocking: while a host name is looked up.
  */
 enum handover_status handover_rpc_listen(const struct handover_rpc_endpoint *endpoint,
@@ -1416,9 +1420,9 @@ enum handover_status handover_rpc_listen(const struct handover_rpc_endpoint *end
 /**
  * Connects to the endpoint at `address`. The endpoint serves its own peers meanwhile.
  *
- * Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there;
- * `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake; `HANDOVER_REFUSED`; `HANDOVER_FULL`;
- * `HANDOVER_BUSY` within a handler.
+ * Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there,
+ * or it needs UCX and its library is missing; `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake;
+ * `HANDOVER_REFUSED`; `HANDOVER_FULL`; `HANDOVER_BUSY` within a handler.
  * Threads: one at a time, not within a handler. Blocking: while a host name is looked up, then up to
  * `handshake_timeout_ms`.
  */
@@ -1601,10 +1605,14 @@ enum handover_status handover_rpc_expose(const struct handover_rpc_endpoint *end
                                          struct handover_rpc_bulk *bulk);
 
 /**
- * Ends the registration of a memory, and waits for at most `timeout_ns` until peers have released it.
+ * Ends the registration of a memory, and notifies the peers that use it. Waits for at most `timeout_ns` until peers
+ * that access it through UCX have released it.
  *
- * Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still uses
- * it: call again.
+ * Peers that have mapped it use it until they have read the notification, and may write it until then. Destroy it, or
+ * use it again only after each such peer has answered a call that began after this one.
+ *
+ * Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still
+ * accesses it through UCX: call again, or disconnect the peer.
  * Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`. Ownership: once this succeeds, the
  * endpoint no longer keeps the memory; the program still destroys the memory's handle.
  */

@@ -68,7 +68,7 @@ impl fmt::Display for Transport {
 /// | `na+sm://`, `sm://` | `sm://` |
 /// | `ofi+tcp://`, `ofi+tcp;ofi_rxm://`, `ofi+sockets://`, `bmi+tcp://`, `na+tcp://`, `tcp://` | `tcp://` |
 /// | `ucx+tcp://` | `ucx://` if UCX's library can be loaded, otherwise `tcp://` |
-/// | `ucx+rc://`, `ucx+ud://`, `ucx+dc://`, `ucx+all://`, `ofi+verbs://`, `ofi+verbs;ofi_rxm://` | `ucx://` if UCX's library can be loaded; otherwise an error |
+/// | `ucx+rc://`, `ucx+ud://`, `ucx+dc://`, `ucx+all://`, `ofi+verbs://`, `ofi+verbs;ofi_rxm://` | `ucx://`; listening and connecting fail without UCX's library |
 /// | `uds://`, `unix://` | `uds://` |
 ///
 /// The `://` may be left out if nothing follows it, as in `na+sm`.

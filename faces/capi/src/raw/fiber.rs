@@ -404,11 +404,12 @@ pub extern "C" fn handover_fiber_eventual_wait(
 }
 
 /// Makes the eventual unset. Participants that were waiting when it was set still continue; one that has not read the
-/// value yet reads that of a later set.
+/// value yet reads it now, or that of a later set.
 ///
 /// Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set.
 /// Threads: one at a time; others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
-/// Ownership: the eventual no longer keeps the value, and does not return it.
+/// Ownership: the eventual does not return the value. Participants that were waiting may still get it: what it points to
+/// must stay valid until they have returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_reset(

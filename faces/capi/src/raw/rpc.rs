@@ -38,7 +38,9 @@ pub struct handover_rpc_config {
     pub peers_max: u32,
     /// Maximum number of unfinished calls from this endpoint. Default 65,536.
     pub calls_max: u32,
-    /// Maximum length of arguments and results in bytes, up to 128 MiB. Default 1 MiB.
+    /// Maximum length of arguments and results in bytes, up to 128 MiB. Default 1 MiB. Each
+    /// connection over `sm://` maps two buffers of twice this length, rounded up to a power of two
+    /// and at least 4 MiB.
     pub message_bytes_max: u32,
     /// Maximum time for which a wait spins before it sleeps, in ns. Default 20,000.
     pub spin_ns_max: u32,
@@ -343,8 +345,9 @@ fn parse_address(address: &str) -> Result<Address, Fault> {
 /// Listens at `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`. The address to connect to goes to
 /// `resolved`, a buffer of `resolved_bytes` bytes, as a string: `sm://` listens at a new name, port 0 at a free port.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if it is in use;
-/// `HANDOVER_TOO_LONG` if the buffer is too small: 128 bytes are enough; the endpoint then listens all the same.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if it is in use, or needs
+/// UCX and its library is missing; `HANDOVER_TOO_LONG` if the buffer is too small: 128 bytes are enough; the endpoint
+/// then listens all the same.
 /// Threads: one at a time, not within a handler. Blocking: while a host name is looked up.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
@@ -370,9 +373,9 @@ pub unsafe extern "C" fn handover_rpc_listen(
 
 /// Connects to the endpoint at `address`. The endpoint serves its own peers meanwhile.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there;
-/// `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake; `HANDOVER_REFUSED`; `HANDOVER_FULL`;
-/// `HANDOVER_BUSY` within a handler.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there,
+/// or it needs UCX and its library is missing; `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake;
+/// `HANDOVER_REFUSED`; `HANDOVER_FULL`; `HANDOVER_BUSY` within a handler.
 /// Threads: one at a time, not within a handler. Blocking: while a host name is looked up, then up to
 /// `handshake_timeout_ms`.
 // SAFETY: no other symbol has this name.

@@ -88,10 +88,15 @@ pub trait Bulk: sealed::Driver {
 
     /// Withdraws the registration of a memory, and notifies the peers that use it. If they access it
     /// by its address, through the kernel or UCX, waits until they have released it. Peers that have
-    /// mapped it as a file use it until they have read the notification.
+    /// mapped it as a file use it until they have read the notification, which they have once they
+    /// answer a call that began after this one.
+    ///
+    /// A peer that this endpoint has disconnected is not waited for. Until it notices, it can still
+    /// pull from memory with [`Rights::Read`], and gets the bytes that have taken the memory's place.
     ///
     /// # Errors
-    /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated.
+    /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated; a
+    /// peer that does not answer has to be disconnected.
     ///
     /// # Blocking
     /// Blocks for `timeout` at most.

@@ -197,10 +197,14 @@ pub extern "C" fn handover_rpc_expose(
     })
 }
 
-/// Ends the registration of a memory, and waits for at most `timeout_ns` until peers have released it.
+/// Ends the registration of a memory, and notifies the peers that use it. Waits for at most `timeout_ns` until peers
+/// that access it through UCX have released it.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still uses
-/// it: call again.
+/// Peers that have mapped it use it until they have read the notification, and may write it until then. Destroy it, or
+/// use it again only after each such peer has answered a call that began after this one.
+///
+/// Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still
+/// accesses it through UCX: call again, or disconnect the peer.
 /// Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`. Ownership: once this succeeds, the
 /// endpoint no longer keeps the memory; the program still destroys the memory's handle.
 // SAFETY: no other symbol has this name.
