@@ -73,11 +73,10 @@ fn failures_of_procedures_in_rust_have_statuses_and_codes() {
     // SAFETY: handover_rpc_connect has written it, as it returned HANDOVER_OK.
     let peer = unsafe { peer.assume_init() };
     let call = |name: &std::ffi::CStr| {
-        let (none, limit_ns) = (std::ptr::null_mut(), 60_000_000_000);
+        let (none, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (name, limit_ns) = (name.as_ptr(), 60_000_000_000);
         // SAFETY: the name ends with a zero byte, and there are no other buffers.
-        unsafe {
-            handover_rpc_call(endpoint, peer, name.as_ptr(), 0, none, 0, none, None, limit_ns)
-        }
+        unsafe { handover_rpc_call(endpoint, peer, name, 0, none, 0, none, no_length, limit_ns) }
     };
     for (name, status, code) in [
         (c"fails", HANDOVER_HANDLER_FAILED, -7),

@@ -12,7 +12,7 @@ use handover_rpc::{
 };
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::ptr::from_mut;
+use std::ptr::{NonNull, from_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::Duration;
@@ -612,14 +612,16 @@ pub unsafe extern "C" fn handover_rpc_call(
     arguments: *const c_void,
     arguments_bytes: usize,
     result: *mut c_void,
-    mut result_bytes: Option<&mut usize>,
+    result_bytes: *mut usize,
     timeout_ns: u64,
 ) -> handover_status {
     guard(|| {
         let endpoint = require("endpoint", endpoint)?;
         // SAFETY: the header demands a string that ends with a zero byte.
         let method = Method::new(unsafe { text("name", name) }?).with_provider(provider);
-        let room = result_bytes.as_deref().copied().unwrap_or(0);
+        let result_bytes = NonNull::new(result_bytes);
+        // SAFETY: the header demands a length, or null.
+        let room = result_bytes.map_or(0, |it| unsafe { it.read() });
         let is_in_place = do_overlap((arguments, arguments_bytes), (result.cast_const(), room));
         // SAFETY: the header demands a buffer of that length.
         let arguments = unsafe { buffer("arguments", arguments, arguments_bytes) }?;
@@ -628,10 +630,13 @@ pub unsafe extern "C" fn handover_rpc_call(
         let arguments = copied.as_deref().unwrap_or(arguments);
         // SAFETY: the header demands a buffer of that length; `arguments` does not overlap it.
         let result = unsafe { buffer_mut("result", result, room) }?;
+        let mut answer_bytes = None;
         let read = |answer: &[u8]| -> Outcome {
-            let Some(result_bytes) = result_bytes.as_deref_mut() else { return Ok(()) };
-            *result_bytes = answer.len();
-            copy_into("result", result, answer)
+            answer_bytes = Some(answer.len());
+            match result_bytes {
+                Some(_) => copy_into("result", result, answer),
+                None => Ok(()),
+            }
         };
         let answer = with_driver!(endpoint, |driver| {
             let answer = match limit(timeout_ns) {
@@ -642,10 +647,12 @@ pub unsafe extern "C" fn handover_rpc_call(
             };
             answer.inspect_err(|error| endpoint.store_failure_code(error))
         });
-        if let Err(CallError::TooLong { .. } | CallError::ResultTooLong) = &answer
-            && let Some(result_bytes) = result_bytes
-        {
-            *result_bytes = 0;
+        if let Err(CallError::TooLong { .. } | CallError::ResultTooLong) = &answer {
+            answer_bytes = Some(0);
+        }
+        if let (Some(place), Some(bytes)) = (result_bytes, answer_bytes) {
+            // SAFETY: as for the read; the buffers, which may contain it, are not used any more.
+            unsafe { place.write(bytes) };
         }
         answer.map_err(call_fault)?
     })

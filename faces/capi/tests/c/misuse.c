@@ -634,6 +634,9 @@ static void calls(void)
     memcpy(result, "same", 4);
     OK(handover_rpc_call(client, peer, "busy", 0, result, 4, result, &bytes, HANDOVER_FOREVER));
     EXPECT_TRUE(bytes == 4 && memcmp(result, "same", 4) == 0);
+    bytes = sizeof bytes; /* in the same place, the length replaces the result */
+    OK(handover_rpc_call(client, peer, "busy", 0, "8 bytes!", sizeof bytes, &bytes, &bytes, HANDOVER_FOREVER));
+    EXPECT_TRUE(bytes == sizeof bytes);
     bytes = 3;
     EXPECT(handover_rpc_call(client, peer, "busy", 0, "echo", 4, result, &bytes, HANDOVER_FOREVER), HANDOVER_TOO_LONG);
     EXPECT_TRUE(bytes == 4);
