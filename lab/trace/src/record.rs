@@ -239,18 +239,15 @@ pub fn record(
     let folders = RecorderFolders::create(options, &target)?;
     let begin_ns = handover_base::clock::monotonic_ns();
     let mut child = folders.start(options, &found, command, &file)?;
-    let mut follower = folders.rings.as_ref().map(|rings| RingDrain::new(rings.path(), &file));
+    let mut follower =
+        folders.rings.as_ref().map(|rings| RingDrain::new(rings.path(), &file, older.clone()));
     let status =
         wait_for_exit(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
     let mut notes = Vec::new();
-    let paths = match follower {
-        Some(mut follower) => {
-            std::thread::sleep(END_DELAY);
-            follower.finish(&mut notes);
-            follower.into_trace_paths()
-        }
-        None => Vec::new(),
-    };
+    if let Some(mut follower) = follower {
+        std::thread::sleep(END_DELAY);
+        follower.finish(&mut notes);
+    }
     if is_temporary {
         rename_traces(&target, &file, &mut notes);
     }
@@ -258,7 +255,7 @@ pub fn record(
         rename_traces(&first, &file, &mut notes);
     }
     let mut written = Vec::new();
-    for path in find_trace_paths(&file, paths, &older) {
+    for path in find_trace_paths(&file, &older) {
         if options.policy == Policy::Last
             && let Err(error) = add_function_names(&path, &mut notes)
         {
@@ -291,23 +288,17 @@ fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     }
 }
 
-/// Returns the sorted paths of all new traces. They are those in `known`, and those that programs
-/// with probes wrote themselves.
-fn find_trace_paths(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf> {
-    let mut all = known;
-    for path in read::find_traces(file).unwrap_or_default() {
-        if path.exists() && !older.contains(&path) && !all.contains(&path) {
-            all.push(path);
-        }
-    }
-    all.sort();
-    all
+/// Returns the paths of all new traces, `file` first.
+fn find_trace_paths(file: &Path, older: &OlderTraces) -> Vec<PathBuf> {
+    let mut paths = read::find_traces(file).unwrap_or_default();
+    paths.retain(|path| path.exists() && !older.contains(path));
+    paths
 }
 
 /// Returns the trace that is to be renamed to `file` because no process has recorded into `file` itself. It is the
 /// trace of the program, with process ID `pid`, or else the first that began after `begin_ns`.
 fn find_first_trace(file: &Path, pid: u32, begin_ns: u64, older: &OlderTraces) -> Option<PathBuf> {
-    let mut new = find_trace_paths(file, Vec::new(), older);
+    let mut new = find_trace_paths(file, older);
     if new.iter().any(|path| path == file && trace_file::is_trace(path)) {
         return None;
     }
@@ -317,9 +308,9 @@ fn find_first_trace(file: &Path, pid: u32, begin_ns: u64, older: &OlderTraces) -
     new.into_iter().min_by_key(|path| (*path != programs, begin(path)))
 }
 
-/// Reads the header of the trace at `path`; `None` if it is not a trace.
+/// Reads the header of the trace at `path`, which may be a link; `None` if it is not a trace.
 fn trace_header(path: &Path) -> Option<TraceHeader> {
-    rings::decode_header(&trace_file::open_trace_for_read(path).ok()?)
+    rings::decode_header(&trace_file::open_regular_file(path).ok()?)
 }
 
 /// Waits for the program's exit. Meanwhile, drains rings and forwards signals.
@@ -357,18 +348,13 @@ fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     text.map(PathBuf::from).ok_or(RecordError::Path { path: absolute.clone() })
 }
 
-/// Identity of a file, independent of its name: device and inode.
-type Identity = (u64, u64);
-
-/// Returns the identity of the file at `path`; `None` if there is none.
-fn identity(path: &Path) -> Option<Identity> {
-    std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
-}
-
 /// Traces of an earlier recording with the same name. Left in place, the files of its child processes
 /// would be read as part of the new recording.
-#[derive(Debug)]
-struct OlderTraces(Vec<(PathBuf, Identity)>);
+///
+/// Each has its path and its session. The number of a file does not identify it, as another file may get the number of
+/// one that was replaced.
+#[derive(Debug, Clone, Default)]
+struct OlderTraces(Vec<(PathBuf, u64)>);
 
 impl OlderTraces {
     /// Finds the older traces. Fails if `file` exists and is not a trace.
@@ -379,25 +365,30 @@ impl OlderTraces {
         let mut paths = read::find_traces(file).map_err(error)?;
         paths.retain(|path| trace_file::is_ended_trace(path));
         let paths = paths.into_iter();
-        Ok(Self(paths.filter_map(|path| identity(&path).map(|it| (path, it))).collect()))
+        Ok(Self(paths.filter_map(|path| trace_session(&path).map(|it| (path, it))).collect()))
     }
 
     /// Returns `true` if the file at `path` is one of the older traces.
     fn contains(&self, path: &Path) -> bool {
-        identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
+        trace_session(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
     }
 
     /// Removes the older traces of `file`, except those that the user has named. Call it once the new recording has
     /// replaced them.
     fn remove(&self, file: &Path) {
         for (path, older) in &self.0 {
-            if identity(path) == Some(*older) && is_name_of_recorder(path, file) {
+            if trace_session(path) == Some(*older) && is_name_of_recorder(path, file) {
                 // If this fails, the old trace is shown with the new ones, as that of another
                 // process.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
+}
+
+/// Returns the number that identifies the recording of the trace at `path`; `None` if it is not a trace.
+fn trace_session(path: &Path) -> Option<u64> {
+    trace_header(path).map(|header| header.session)
 }
 
 /// Returns `true` if a recording of `file` may have given the trace its `path`: `file` itself, or one with the process

@@ -1,5 +1,6 @@
 //! Drains the rings of a recording's processes into trace files.
 
+use super::OlderTraces;
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::TraceStreamFile;
@@ -28,19 +29,19 @@ pub(super) struct RingDrain {
     folder: PathBuf,
     /// Path of the first process's trace file. The paths of the others have a suffix.
     file: PathBuf,
+    /// Traces of an earlier recording, which may be replaced.
+    older: OlderTraces,
     /// Names of the ring files that were found so far.
     known_files: HashSet<OsString>,
     processes: Vec<FollowedProcess>,
-    /// Paths of the completed trace files.
-    finished_paths: Vec<PathBuf>,
     /// Messages for the user.
     notes: Vec<String>,
     drains_count: u32,
 }
 
 impl RingDrain {
-    pub(super) fn new(folder: &Path, file: &Path) -> Self {
-        Self { folder: folder.to_owned(), file: file.to_owned(), ..Self::default() }
+    pub(super) fn new(folder: &Path, file: &Path, older: OlderTraces) -> Self {
+        Self { folder: folder.to_owned(), file: file.to_owned(), older, ..Self::default() }
     }
 
     /// Drains the rings that have enough events. At times, also completes the trace files of exited
@@ -52,8 +53,7 @@ impl RingDrain {
         if self.drains_count.is_multiple_of(DRAINS_PER_LIVENESS_CHECK) {
             for at in (0..self.processes.len()).rev() {
                 if !trace_file::is_process_alive(self.processes[at].rings.header.pid) {
-                    let one = self.processes.swap_remove(at);
-                    self.finished_paths.push(one.finish(&mut self.notes));
+                    self.processes.swap_remove(at).finish(&mut self.notes);
                 }
             }
         }
@@ -67,13 +67,9 @@ impl RingDrain {
             let _ = one.rings.request_recording_stop();
         }
         for one in self.processes.drain(..) {
-            self.finished_paths.push(one.finish(&mut self.notes));
+            one.finish(&mut self.notes);
         }
         notes.append(&mut self.notes);
-    }
-
-    pub(super) fn into_trace_paths(self) -> Vec<PathBuf> {
-        self.finished_paths
     }
 
     /// Starts to follow processes that have created a ring file since the last call.
@@ -100,7 +96,7 @@ impl RingDrain {
         // The process that began first has the trace file without a suffix.
         new.sort_by_key(|(rings, _)| rings.header.begin.ticks);
         for (rings, path) in new {
-            match FollowedProcess::begin(rings, path, &self.file) {
+            match FollowedProcess::begin(rings, path, &self.file, &self.older) {
                 Ok(one) => self.processes.push(one),
                 Err(error) => self.notes.push(format!("{}: {error}", self.file.display())),
             }
@@ -153,8 +149,14 @@ struct FollowedProcess {
 }
 
 impl FollowedProcess {
-    /// Creates the trace file of a process. The first process uses `file` itself.
-    fn begin(rings: RingFile, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
+    /// Creates the trace file of a process. The first process uses `file` itself. Of the finished
+    /// traces, only those in `older` are replaced; others are of this recording.
+    fn begin(
+        rings: RingFile,
+        rings_path: PathBuf,
+        file: &Path,
+        older: &OlderTraces,
+    ) -> io::Result<Self> {
         let header = TraceHeader {
             rings: rings_path.to_string_lossy().into_owned(),
             ..rings.header.clone()
@@ -168,6 +170,10 @@ impl FollowedProcess {
         let mut attempt = 0;
         let (stream, path) = loop {
             let path = path_for(attempt);
+            if trace_file::is_ended_trace(&path) && !older.contains(&path) {
+                attempt += 1;
+                continue;
+            }
             // Named before the file is created: if this process is killed then, both files may
             // exist alone.
             rings.write_stream_path(&path)?;
@@ -308,9 +314,9 @@ impl FollowedProcess {
         Ok(count > 0 && has_advanced)
     }
 
-    /// Drains the remaining events, completes the trace file, and returns its path. Also appends
-    /// the names of functions.
-    fn finish(mut self, notes: &mut Vec<String>) -> PathBuf {
+    /// Drains the remaining events, and completes the trace file. Also appends the names of
+    /// functions.
+    fn finish(mut self, notes: &mut Vec<String>) {
         self.drain(true);
         let mut lost = self.lost;
         for lane in &self.lanes {
@@ -369,7 +375,6 @@ impl FollowedProcess {
             Ok(()) => drop(std::fs::remove_file(&self.rings_path)),
             Err(error) => notes.push(format!("{}: {error}", self.path.display())),
         }
-        self.path
     }
 
     /// Appends the names of functions with events. Returns the number of events dropped to make
@@ -409,9 +414,31 @@ mod tests {
             std::fs::write(rings.join(pid.to_string()), header.encode()).unwrap();
         }
         let file = folder.path().join("a.trace");
-        let mut drain = RingDrain::new(&rings, &file);
+        let mut drain = RingDrain::new(&rings, &file, OlderTraces::default());
         drain.find_new_processes();
         assert_eq!((drain.processes.len(), drain.notes.len()), (8, 0));
         assert_eq!(Trace::open(&file).unwrap().pid(), 5);
+    }
+
+    #[test]
+    fn trace_of_an_exited_process_of_the_same_recording_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let rings = folder.path().join("rings");
+        std::fs::create_dir(&rings).unwrap();
+        let file = folder.path().join("a.trace");
+        let older = TraceHeader { session: 1, state: format::STATE_FINISHED, ..Default::default() };
+        std::fs::write(&file, older.encode()).unwrap();
+        let mut drain = RingDrain::new(&rings, &file, OlderTraces::find(&file).unwrap());
+        // Greater than any process ID, so that both processes count as exited.
+        let pids = [1 << 23, (1 << 23) + 1];
+        for pid in pids {
+            let session = u64::from(pid);
+            let header = TraceHeader { kind: FILE_RINGS, session, pid, ..TraceHeader::default() };
+            std::fs::write(rings.join(pid.to_string()), header.encode()).unwrap();
+            (0..DRAINS_PER_LIVENESS_CHECK).for_each(|_| drain.drain_full_rings());
+            assert_eq!((drain.processes.len(), drain.notes.len()), (0, 0));
+        }
+        let second = with_suffix(&file, &pids[1].to_string());
+        assert_eq!([&file, &second].map(|path| Trace::open(path).unwrap().pid()), pids);
     }
 }
