@@ -33,10 +33,9 @@ use program::TraceableProgram;
 use ring_drain::RingDrain;
 use rings::RingFile;
 use rustix::fs::FallocateFlags;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -75,7 +74,8 @@ const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordOptions {
-    /// Path of the program's trace. The traces of processes that it starts are at `FILE.PID`.
+    /// Path of the program's trace. The traces of processes that it starts are at `FILE.PID`, or at `FILE.PARENT.PID`
+    /// if a Rust program forked them.
     pub file: PathBuf,
     /// Policy of the recording.
     pub policy: Policy,
@@ -249,11 +249,12 @@ pub fn record(
         follower.finish(&mut notes);
     }
     if is_temporary {
-        rename_traces(&target, &file, &mut notes);
+        for path in find_trace_paths(&target, &older) {
+            let pid = trace_header(&path).map_or(0, |header| header.pid);
+            rename_trace(&path, &free_trace_path(&file, pid, &older), &mut notes);
+        }
     }
-    if let Some(first) = find_first_trace(&file, child.id(), begin_ns, &older) {
-        rename_traces(&first, &file, &mut notes);
-    }
+    put_first_trace_at_file(&file, child.id(), begin_ns, &older, &mut notes);
     let mut written = Vec::new();
     for path in find_trace_paths(&file, &older) {
         if options.policy == Policy::Last
@@ -295,17 +296,62 @@ fn find_trace_paths(file: &Path, older: &OlderTraces) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the trace that is to be renamed to `file` because no process has recorded into `file` itself. It is the
-/// trace of the program, with process ID `pid`, or else the first that began after `begin_ns`.
-fn find_first_trace(file: &Path, pid: u32, begin_ns: u64, older: &OlderTraces) -> Option<PathBuf> {
-    let mut new = find_trace_paths(file, older);
-    if new.iter().any(|path| path == file && trace_file::is_trace(path)) {
-        return None;
+/// Renames the program's trace to `file`. It is that of process `pid` or, if this process was not recorded, as the
+/// shell of a script, the first that began after `begin_ns`. The trace of another process at `file` is renamed to
+/// `file.PID`.
+fn put_first_trace_at_file(
+    file: &Path,
+    pid: u32,
+    begin_ns: u64,
+    older: &OlderTraces,
+    notes: &mut Vec<String>,
+) {
+    let key = |path: &PathBuf| {
+        let header = trace_header(path)?;
+        let begin = header.begin.monotonic_ns;
+        (begin >= begin_ns).then_some((header.pid != pid, begin))
+    };
+    let new =
+        find_trace_paths(file, older).into_iter().filter_map(|path| Some((key(&path)?, path)));
+    let Some((_, first)) = new.min().filter(|(_, first)| first != file) else { return };
+    if trace_file::is_trace(file) && !older.contains(file) {
+        // A process that still records with the policy `last` opens the file again for each thread.
+        let other = trace_header(file).filter(|_| trace_file::is_ended_trace(file));
+        let Some(other) = other else { return };
+        rename_trace(file, &free_trace_path(file, other.pid, older), notes);
     }
-    let begin = |path: &Path| Some(trace_header(path)?.begin.monotonic_ns);
-    new.retain(|path| begin(path).is_some_and(|it| it >= begin_ns));
-    let programs = with_suffix(file, &pid.to_string());
-    new.into_iter().min_by_key(|path| (*path != programs, begin(path)))
+    rename_trace(&first, file, notes);
+}
+
+/// Returns the path of the trace of process `pid`. The first process has `file` itself, which is attempt 0. The others,
+/// and those that execute another program, need further attempts.
+fn trace_path(file: &Path, pid: u32, attempt: u32) -> PathBuf {
+    match attempt {
+        0 => file.to_owned(),
+        1 => with_suffix(file, &pid.to_string()),
+        _ => with_suffix(file, &format!("{pid}.{attempt}")),
+    }
+}
+
+/// Returns the first path for a trace of process `pid` at which there is none yet, or an older one.
+fn free_trace_path(file: &Path, pid: u32, older: &OlderTraces) -> PathBuf {
+    let mut attempt = 0;
+    loop {
+        let path = trace_path(file, pid, attempt);
+        if !path.exists() || older.contains(&path) {
+            return path;
+        }
+        attempt += 1;
+    }
+}
+
+/// Renames the trace at `path` to `target`.
+fn rename_trace(path: &Path, target: &Path, notes: &mut Vec<String>) {
+    // Rings complete the trace of a killed process. They are kept while the trace is at the path that they name.
+    let renamed = std::fs::rename(path, target).and_then(|()| name_in_rings(target));
+    if let Err(error) = renamed {
+        notes.push(format!("cannot rename the trace {path}: {error}", path = path.display()));
+    }
 }
 
 /// Reads the header of the trace at `path`, which may be a link; `None` if it is not a trace.
@@ -351,8 +397,8 @@ fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
 /// Traces of an earlier recording with the same name. Left in place, the files of its child processes
 /// would be read as part of the new recording.
 ///
-/// Each has its path and its session. The number of a file does not identify it, as another file may get the number of
-/// one that was replaced.
+/// Each has its path and its session. An inode number does not identify a trace: a new file may get that of a replaced
+/// one.
 #[derive(Debug, Clone, Default)]
 struct OlderTraces(Vec<(PathBuf, u64)>);
 
@@ -397,21 +443,6 @@ fn is_name_of_recorder(path: &Path, file: &Path) -> bool {
     let suffix = &path.as_os_str().as_encoded_bytes()[file.as_os_str().len()..];
     let Some(pid) = trace_header(path).map(|header| header.pid.to_string()) else { return false };
     suffix.is_empty() || suffix.split(|byte| *byte == b'.').any(|part| part == pid.as_bytes())
-}
-
-/// Renames the trace `temporary` to `file`, and the traces whose names begin with `temporary` accordingly.
-fn rename_traces(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
-    for path in read::find_traces(temporary).unwrap_or_default().iter().filter(|path| path.exists())
-    {
-        let name = path.as_os_str().as_encoded_bytes();
-        let mut target = file.as_os_str().to_owned();
-        target.push(OsStr::from_bytes(&name[temporary.as_os_str().len()..]));
-        // Rings complete the trace of a killed process. They are kept while the trace is at the path that they name.
-        let renamed = std::fs::rename(path, &target).and_then(|()| name_in_rings(target.as_ref()));
-        if let Err(error) = renamed {
-            notes.push(format!("cannot rename the trace {path}: {error}", path = path.display()));
-        }
-    }
 }
 
 /// Stores the path of the trace `path` in its rings, if it has any.

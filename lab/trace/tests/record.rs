@@ -857,6 +857,39 @@ fn each_rust_program_of_a_script_keeps_its_trace() {
 }
 
 #[test]
+fn rust_program_has_the_file_and_the_c_program_that_it_starts_has_another() {
+    const CHILD: &str = "HANDOVER_TRACE_TEST_CHILD";
+    if let Some(child) = std::env::var_os(CHILD) {
+        handover_probe::probe!("parent.mark");
+        assert!(std::process::Command::new(child).status().unwrap().success());
+        return;
+    }
+    let Some(built) = build(CALLS, "calls.c", &[PATCHABLE, "-O1"]) else { return };
+    let script = format!(
+        "{CHILD}=\"$0\" exec \"$1\" --exact rust_program_has_the_file_and_the_c_program_that_it_starts_has_another"
+    );
+    let exe = std::env::current_exe().unwrap();
+    let words: Vec<OsString> = ["sh", "-c", &script]
+        .map(OsString::from)
+        .into_iter()
+        .chain([built.path.clone().into(), exe.into()])
+        .collect();
+    for policy in [Policy::Stream, Policy::Last, Policy::Last] {
+        let options = options(&built).policy(policy).force(true);
+        let recorded = record(&options, &words, &|| None).unwrap();
+        assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
+        let traces = Traces::open([&options.file]).unwrap();
+        let [parent, child] = traces.as_slice() else { panic!("{policy} {recorded:?}") };
+        assert_eq!((parent.merged_events().count(), child.parent_pid()), (1, parent.pid()));
+        assert_eq!(calls(child).get("middle/leaf"), Some(&2000), "{policy}");
+        assert_eq!(
+            recorded.written.iter().map(|one| one.pid).collect::<Vec<_>>(),
+            [parent.pid(), child.pid()]
+        );
+    }
+}
+
+#[test]
 fn names_are_added_once_and_only_to_functions_with_events() {
     const SOURCE: &str = "
         __attribute__((noinline)) int early(int x) { __asm__ volatile(\"\"); return x + 1; }

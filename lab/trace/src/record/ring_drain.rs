@@ -1,14 +1,14 @@
 //! Drains the rings of a recording's processes into trace files.
 
-use super::OlderTraces;
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::TraceStreamFile;
+use super::{OlderTraces, trace_path};
 use handover_base::clock::{self, ClockSource};
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::format::{self, TraceHeader, encode_sites, encode_sites_segment, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
-use handover_probe::trace_file::{self, with_suffix};
+use handover_probe::trace_file;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
@@ -162,14 +162,9 @@ impl FollowedProcess {
             ..rings.header.clone()
         };
         let pid = header.pid;
-        let path_for = |attempt: u32| match attempt {
-            0 => file.to_owned(),
-            1 => with_suffix(file, &pid.to_string()),
-            _ => with_suffix(file, &format!("{pid}.{attempt}")),
-        };
         let mut attempt = 0;
         let (stream, path) = loop {
-            let path = path_for(attempt);
+            let path = trace_path(file, pid, attempt);
             if trace_file::is_ended_trace(&path) && !older.contains(&path) {
                 attempt += 1;
                 continue;
@@ -401,6 +396,7 @@ mod tests {
     use super::*;
     use handover_probe::format::{ClockAnchor, FILE_RINGS};
     use handover_probe::read::Trace;
+    use handover_probe::trace_file::with_suffix;
 
     #[test]
     fn process_that_began_first_gets_the_file_without_a_suffix() {
