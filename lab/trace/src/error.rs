@@ -37,4 +37,15 @@ pub enum TraceError {
         /// Path of the first trace.
         first: PathBuf,
     },
+    /// A trace has a name like that of a child process's trace, but is not known to be of the same recording.
+    #[error(
+        "{} is of an earlier recording than {}, or of a process with another parent: name both files to read both",
+        path.display(), first.display()
+    )]
+    Unrelated {
+        /// Path of the trace that was not read.
+        path: PathBuf,
+        /// Path of the trace beside which it was found.
+        first: PathBuf,
+    },
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
     traces: Vec<Trace<S>>,
-    /// Errors of reading the traces of child processes.
-    unreadable_children: Vec<TraceError>,
+    /// Errors of the traces of other processes that were skipped.
+    skipped_children: Vec<TraceError>,
 }
 
 impl Traces {
@@ -21,8 +21,8 @@ impl Traces {
     /// latter are at `PATH.PID`. A file that is named repeatedly is read once.
     ///
     /// # Errors
-    /// If one of `paths` cannot be read, or the traces have no common time line. A child's file
-    /// that cannot be read is listed in [`unreadable_children`](Traces::unreadable_children).
+    /// If one of `paths` cannot be read, or these traces have no common time line. The trace of
+    /// another process is then listed in [`skipped_children`](Traces::skipped_children).
     pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, TraceError> {
         Self::read(paths, true)
     }
@@ -44,14 +44,13 @@ impl Traces {
         with_children: bool,
     ) -> Result<Self, TraceError> {
         let mut traces =
-            Self { paths: Vec::new(), traces: Vec::new(), unreadable_children: Vec::new() };
+            Self { paths: Vec::new(), traces: Vec::new(), skipped_children: Vec::new() };
         for path in paths {
-            let path = path.as_ref();
-            let trace = open(path)?;
-            let first = (trace.parent_pid(), begin_ns(&trace));
-            traces.push(path, trace);
-            if with_children {
-                traces.push_children(path, first)?;
+            traces.push(path.as_ref(), open(path.as_ref())?);
+        }
+        if with_children {
+            for named in 0..traces.paths.len() {
+                traces.push_children(named)?;
             }
         }
         traces.check_time_lines()
@@ -59,48 +58,69 @@ impl Traces {
 
     /// Adds a trace, unless a trace of the same file was added before.
     fn push(&mut self, path: &Path, trace: Trace) {
-        let same = |other: &PathBuf| {
-            let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            whole(other) == whole(path)
-        };
-        if !self.paths.iter().any(same) {
+        if !self.contains(path) {
             self.paths.push(path.to_owned());
             self.traces.push(trace);
         }
     }
 
-    /// Adds the traces `PATH.PID` of processes whose parent is among the traces, or is also the parent of the process of
-    /// `path` and was not recorded itself, as the shell of a script. `first` is the ID of that parent, and the begin of
-    /// the trace at `path`. Other such files may be of an earlier recording.
-    fn push_children(&mut self, path: &Path, first: (u32, Option<i64>)) -> Result<(), TraceError> {
-        let beside = |source| TraceError::Folder { path: path.to_owned(), source };
+    /// Returns `true` if a trace of the file at `path` was added.
+    fn contains(&self, path: &Path) -> bool {
+        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.paths.iter().any(|other| whole(other) == whole(path))
+    }
+
+    /// Adds the traces of other processes of a recording, which are beside its first trace, that at index `named`.
+    /// - Children: their parent's trace was added.
+    /// - Siblings: they have the same parent as the first process, as the programs of a script that is not recorded
+    ///   itself, and ended after the first process began. Others may be of an earlier recording.
+    /// - The parent of the first process.
+    fn push_children(&mut self, named: usize) -> Result<(), TraceError> {
+        let path = self.paths[named].clone();
+        let first = &self.traces[named];
+        let (parent_pid, begin_ns) = (first.parent_pid(), first.ns_from_ticks(first.begin_ticks()));
+        let beside = |source| TraceError::Folder { path: path.clone(), source };
         let mut candidates = Vec::new();
-        for child in read::find_traces(path).map_err(beside)?.into_iter().skip(1) {
+        for child in read::find_traces(&path).map_err(beside)?.into_iter().skip(1) {
+            if self.contains(&child) {
+                continue;
+            }
             match open(&child) {
                 Ok(trace) => candidates.push((child, trace)),
-                Err(error) => self.unreadable_children.push(error),
+                Err(error) => self.skipped_children.push(error),
             }
         }
+        // A shared object with its own recorder uses its process's PID, also in the file's name.
+        let has_its_name = |child: &Path, trace: &Trace| {
+            let own = with_suffix(&path, &trace.pid().to_string());
+            let rest = child.as_os_str().as_encoded_bytes();
+            let rest = rest.strip_prefix(own.as_os_str().as_encoded_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+        };
         let mut pids: HashSet<u32> = self.traces.iter().map(Trace::pid).collect();
         loop {
             let found = candidates.iter().position(|(child, trace)| {
-                let own = with_suffix(path, &trace.pid().to_string());
-                let has_its_name = child
-                    .as_os_str()
-                    .as_encoded_bytes()
-                    .strip_prefix(own.as_os_str().as_encoded_bytes())
-                    .is_some_and(|rest| rest.is_empty() || rest[0] == b'.');
-                // A shared object with its own recorder uses its process's PID, also in the file's
-                // name.
-                let is_sibling = trace.parent_pid() == first.0 && end_ns(trace) >= first.1;
-                pids.contains(&trace.parent_pid())
-                    || (has_its_name && (is_sibling || pids.contains(&trace.pid())))
+                let is_sibling = trace.parent_pid() == parent_pid
+                    && end_ns(trace).is_none_or(|end_ns| end_ns >= begin_ns);
+                let is_related =
+                    is_sibling || trace.pid() == parent_pid || pids.contains(&trace.pid());
+                pids.contains(&trace.parent_pid()) || (is_related && has_its_name(child, trace))
             });
-            let Some(found) = found else { return Ok(()) };
+            let Some(found) = found else { break };
             let (child, trace) = candidates.remove(found);
-            pids.insert(trace.pid());
-            self.push(&child, trace);
+            if trace.has_time_line_of(&self.traces[0]) {
+                pids.insert(trace.pid());
+                self.push(&child, trace);
+            } else {
+                let first = self.paths[0].clone();
+                self.skipped_children.push(TraceError::Incomparable { path: child, first });
+            }
         }
+        candidates.retain(|(child, trace)| has_its_name(child, trace));
+        let unrelated = candidates.into_iter().map(|(child, _)| child);
+        let error = |child| TraceError::Unrelated { path: child, first: path.clone() };
+        self.skipped_children.extend(unrelated.map(error));
+        Ok(())
     }
 }
 
@@ -108,7 +128,7 @@ impl Traces<Vec<u8>> {
     /// Creates a set of one trace that is in memory.
     #[must_use]
     pub fn from_trace(trace: Trace<Vec<u8>>) -> Self {
-        Self { paths: vec![PathBuf::new()], traces: vec![trace], unreadable_children: Vec::new() }
+        Self { paths: vec![PathBuf::new()], traces: vec![trace], skipped_children: Vec::new() }
     }
 }
 
@@ -124,7 +144,7 @@ impl<S: ReadAt> Traces<S> {
         }
     }
 
-    /// Returns the traces, parents before their children.
+    /// Returns the traces: those that were named, and then those of other processes.
     #[must_use]
     pub fn as_slice(&self) -> &[Trace<S>] {
         &self.traces
@@ -136,10 +156,11 @@ impl<S: ReadAt> Traces<S> {
         &self.paths
     }
 
-    /// Returns the errors of reading the traces of child processes.
+    /// Returns an error for each trace of another process that was skipped. It cannot be read, or
+    /// its times cannot be compared, or it may be of another recording.
     #[must_use]
-    pub fn unreadable_children(&self) -> &[TraceError] {
-        &self.unreadable_children
+    pub fn skipped_children(&self) -> &[TraceError] {
+        &self.skipped_children
     }
 
     /// Iterates over the events of all traces in time order, each with the index of its trace.
@@ -171,11 +192,6 @@ impl<S: ReadAt> Traces<S> {
         }
         sum
     }
-}
-
-/// Returns the time at which the first thread of a trace began; `None` without threads.
-fn begin_ns(trace: &Trace) -> Option<i64> {
-    trace.threads().iter().map(|thread| trace.ns_from_ticks(thread.begin_ticks)).min()
 }
 
 /// Returns the time at which a recording ended; `None` if it is unknown.

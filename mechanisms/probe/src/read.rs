@@ -47,8 +47,8 @@ pub use trace::{RecordingState, Trace};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Returns the paths of the traces of a process and of its recorded forks. `path` is the first,
-/// then each `path.PID` follows, sorted.
+/// Returns the paths of the traces of a process and of its forks, or of other processes that were
+/// recorded with it. `path` is the first, then each `path.PID` follows, sorted.
 ///
 /// # Errors
 /// If the folder cannot be read.

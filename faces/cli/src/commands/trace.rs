@@ -78,9 +78,10 @@ impl TraceSelection {
 fn open_traces(files: &[PathBuf], alone: bool) -> anyhow::Result<Traces> {
     let opened = if alone { Traces::open_without_children(files) } else { Traces::open(files) };
     let traces = opened.map_err(trace_error)?;
-    for error in traces.unreadable_children() {
-        let error: anyhow::Error = anyhow::anyhow!("{error}: this trace was skipped");
-        console::print_error(format_args!("handover: warning: {error:#}"));
+    for error in traces.skipped_children() {
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+        let cause = cause.unwrap_or_default();
+        console::print_error(format_args!("handover: warning: trace skipped: {error}{cause}"));
     }
     Ok(traces)
 }

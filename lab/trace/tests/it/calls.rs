@@ -1,7 +1,9 @@
 //! Statistics, trees and estimates compared with the recorded events.
 
 use crate::samples::{deep, random, raw, recorded, sample, unpaired};
+use handover_probe::format::header;
 use handover_probe::read::{EventKind, Trace};
+use handover_probe::trace_file::with_suffix;
 use handover_probe::{probe, span};
 use handover_trace::{
     CallEnding, CallStatistics, CallTree, CompletedCall, EventPosition, ExclusionLimits,
@@ -250,37 +252,57 @@ fn processes_share_one_time_line() {
     std::fs::copy(&paths[0], folder.path().join("one.77")).unwrap();
     std::fs::write(folder.path().join("one.78"), "rubbish").unwrap();
     let alone = Traces::open([&paths[1]]).unwrap();
-    assert_eq!((alone.as_slice().len(), alone.unreadable_children().len()), (1, 1));
-    assert!(alone.unreadable_children()[0].to_string().contains("one.78"));
-    assert!(Traces::open_without_children([&paths[1]]).unwrap().unreadable_children().is_empty());
+    assert_eq!((alone.as_slice().len(), alone.skipped_children().len()), (1, 1));
+    assert!(alone.skipped_children()[0].to_string().contains("one.78"));
+    assert!(Traces::open_without_children([&paths[1]]).unwrap().skipped_children().is_empty());
     assert_eq!(one.as_slice().len(), 1);
 }
 
 #[test]
-fn sibling_that_ended_after_the_first_process_began_is_read_with_it() {
+fn traces_beside_the_first_are_read_if_their_processes_are_related() {
     let (first_folder, _) = recorded("a", "sibling.*", || drop(span!("sibling.first")));
     let (second_folder, _) = recorded("a", "sibling.*", || drop(span!("sibling.second")));
     let [first, second] = [first_folder, second_folder].map(|folder| {
         let path = folder.path().join("a");
         (folder, path)
     });
+    let with_word = |path: &Path, word: usize, bytes: &[u8]| {
+        let mut copy = std::fs::read(path).unwrap();
+        copy[word * 8..][..bytes.len()].copy_from_slice(bytes);
+        handover_probe::read::repair_checksums(copy)
+    };
     // Another process of the same parent, in a script that is not recorded itself.
     let pid = std::process::id() + 1;
-    let sibling_of = |path: &Path| {
-        let mut bytes = std::fs::read(path).unwrap();
-        bytes[3 * 8..][..4].copy_from_slice(&pid.to_le_bytes());
-        handover_probe::read::repair_checksums(bytes)
-    };
+    let sibling_of = |path: &Path| with_word(path, header::PIDS_FIELD, &pid.to_le_bytes());
     for (file, sibling, count) in [(&first.1, &second.1, 2), (&second.1, &first.1, 1)] {
         let bytes = sibling_of(sibling);
-        let path = handover_probe::trace_file::with_suffix(file, &pid.to_string());
+        let path = with_suffix(file, &pid.to_string());
         std::fs::write(&path, &bytes).unwrap();
         // The user has given this copy its name.
-        let copy = handover_probe::trace_file::with_suffix(file, "1");
+        let copy = with_suffix(file, "1");
         std::fs::write(&copy, &bytes).unwrap();
-        assert_eq!(Traces::open([file]).unwrap().as_slice().len(), count);
+        let traces = Traces::open([file]).unwrap();
+        assert_eq!((traces.as_slice().len(), traces.skipped_children().len()), (count, 2 - count));
+        let named = Traces::open([file, &path]).unwrap();
+        assert_eq!((named.as_slice().len(), named.skipped_children().len()), (2, 0));
+        // The file without threads began after the first had ended.
+        let (folder, _) = recorded("a", "sibling.none", || ());
+        let file = folder.path().join("a");
+        std::fs::write(with_suffix(&file, &pid.to_string()), &bytes).unwrap();
+        assert_eq!(Traces::open([&file]).unwrap().as_slice().len(), 1);
+        // A sibling with another clock.
+        let is_tsc = u64::from(bytes[header::IS_TSC_FIELD * 8] == 0);
+        let other_clock = with_word(&path, header::IS_TSC_FIELD, &is_tsc.to_le_bytes());
+        std::fs::write(&path, other_clock).unwrap();
+        let traces = Traces::open([path.with_extension("")]).unwrap();
+        assert_eq!((traces.as_slice().len(), traces.skipped_children().len()), (1, 1));
         [path, copy].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
+    // The parent of the file's process.
+    let parent_pid = Trace::open(&second.1).unwrap().parent_pid();
+    let bytes = with_word(&first.1, header::PIDS_FIELD, &parent_pid.to_le_bytes());
+    std::fs::write(with_suffix(&second.1, &parent_pid.to_string()), bytes).unwrap();
+    assert_eq!(Traces::open([&second.1]).unwrap().as_slice().len(), 2);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub struct MergeError {
 /// # Errors
 /// If they were not recorded on one machine, by the same clock, without a reboot in between.
 pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedTraces<'_, S>, MergeError> {
-    let differs = |trace: &Trace<S>| trace.clock_and_boot() != traces[0].clock_and_boot();
+    let differs = |trace: &Trace<S>| !trace.has_time_line_of(&traces[0]);
     match traces.iter().position(differs) {
         Some(index) => Err(MergeError { index }),
         None => Ok(MergedTraces::new(traces)),

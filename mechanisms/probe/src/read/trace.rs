@@ -212,6 +212,12 @@ impl<S: ReadAt> Trace<S> {
         &self.threads
     }
 
+    /// Returns the time stamp, in ticks, of the recording's begin.
+    #[must_use]
+    pub fn begin_ticks(&self) -> u64 {
+        self.header.begin.ticks
+    }
+
     /// Returns the time stamp, in ticks, of the recording's end or of its header's last update.
     /// Returns `None` if unknown.
     #[must_use]
@@ -239,10 +245,11 @@ impl<S: ReadAt> Trace<S> {
         self.ns_from_ticks(ticks).saturating_add(shift)
     }
 
-    /// Returns the kind of the clock, and the boot ID. The kind is `true` if ticks are the
-    /// time-stamp counter. Traces with equal results have comparable time stamps.
-    pub(super) fn clock_and_boot(&self) -> (bool, [u64; 2]) {
-        (self.header.is_tsc, self.header.boot)
+    /// Returns `true` if the times of both traces can be compared: they were recorded with the same
+    /// clock, in the same boot of the machine.
+    #[must_use]
+    pub fn has_time_line_of(&self, other: &Self) -> bool {
+        (self.header.is_tsc, self.header.boot) == (other.header.is_tsc, other.header.boot)
     }
 
     /// Returns the contents of one of the trace's files, if present.
