@@ -2,8 +2,10 @@
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_probe::format::{FILE_RINGS, SEGMENT_LANE, SegmentHeader, TraceHeader};
-use handover_probe::read::{Event, EventKind, RecordingState, Trace};
+use handover_probe::read::{Event, EventKind, ReadAt, RecordingState, Trace};
 use handover_probe::{Config, Recording, StartError, disable, enable, prepare, probe, span};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -141,24 +143,74 @@ fn last_policy_keeps_the_newest_events_and_counts_the_rest() {
 }
 
 #[test]
-fn blocks_overwritten_while_a_trace_is_read_are_left_out() {
+fn blocks_overwritten_while_a_trace_is_read_are_left_out_and_holes_counted() {
     let (_alone, folder) = exclusive();
     let recording = Recording::start(Config::last(path(&folder)).ring_bytes(1 << 14)).unwrap();
     enable("live.*").unwrap();
     let work = || (0..10_000u64).for_each(|number| probe!("live.mark", number));
     work();
     let trace = Trace::open(path(&folder)).unwrap();
-    // A copy in which the process is just beginning the second block of the ring.
-    let mut copy = std::fs::read(path(&folder)).unwrap();
+    let copy = std::fs::read(path(&folder)).unwrap();
     let is_lane =
         |at: &usize| SegmentHeader::decode(&copy[*at..]).is_some_and(|it| it.kind == SEGMENT_LANE);
     let lane = (0..copy.len()).step_by(4096).find(is_lane).unwrap();
-    copy[lane + 2 * 4096..][..8].fill(0);
     work();
     disable("*").unwrap();
     let mut events = trace.events(0);
     assert_eq!((events.by_ref().count(), events.is_truncated()), (0, true));
-    assert_eq!(Trace::from_bytes(copy).unwrap().missing_events().damaged, 0);
+    // Copies in which the process is just beginning a block in the place of the oldest, and in
+    // which a block is missing between others. Each block has space for 254 events with a value.
+    let blocks = [1, 2, 3, 4].map(|at| lane + at * 4096);
+    let number = |at: &usize| u64::from_le_bytes(copy[*at..][..8].try_into().unwrap());
+    let oldest =
+        blocks.iter().position(|at| number(at) == blocks.iter().map(number).min().unwrap());
+    for (missing, damaged) in [(oldest.unwrap(), 0), ((oldest.unwrap() + 1) % 4, 254)] {
+        let mut bytes = copy.clone();
+        bytes[blocks[missing]..][..8].fill(0);
+        // The file has grown for the ring of a thread that is not described yet.
+        bytes.resize(bytes.len() + 4096, 0);
+        let trace = Trace::from_bytes(bytes).unwrap();
+        assert_eq!((trace.missing_events().damaged, trace.damaged_bytes()), (damaged, 0));
+    }
+    drop(recording);
+}
+
+/// File of a trace whose process records events while the file is read.
+#[derive(Debug)]
+struct LiveFile {
+    file: File,
+    /// Records events; called after the length of the file was read.
+    record: fn(),
+}
+
+impl ReadAt for LiveFile {
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+        ReadAt::read_at(&self.file, offset, to)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        let bytes = self.file.bytes();
+        (self.record)();
+        bytes
+    }
+}
+
+#[test]
+fn rings_that_turn_over_while_a_stream_is_read_leave_no_hole() {
+    let (_alone, folder) = exclusive();
+    let (path, rings) = (path(&folder), folder.path().join("rings"));
+    let wait = std::time::Duration::from_secs(100);
+    let config = Config::stream(&path).rings_path(&rings).ring_bytes(1 << 14).wait_max(wait);
+    let recording = Recording::start(config).unwrap();
+    enable("turn.*").unwrap();
+    let record = || (0..10_000u64).for_each(|number| probe!("turn.mark", number));
+    record();
+    let stream = LiveFile { file: File::open(&path).unwrap(), record };
+    let rings = LiveFile { file: File::open(&rings).unwrap(), record: || () };
+    let trace = Trace::read(stream, Some(rings)).unwrap();
+    assert_eq!(trace.missing_events().damaged, 0);
+    assert!(trace.threads()[0].events_count >= 10_000, "{:?}", trace.threads());
+    disable("*").unwrap();
     drop(recording);
 }
 

@@ -32,6 +32,8 @@ struct ThreadIndex {
     position_end: u64,
     /// Number of events in `chunks`.
     chunk_events: u64,
+    /// Number of events that the thread recorded up to the last one in `chunks`.
+    recorded_in_chunks: u64,
     /// Number of events that the thread recorded: the greatest number in its headers.
     recorded: u64,
     /// Number of events that the thread has lost: the greatest number in its headers.
@@ -58,8 +60,14 @@ struct IndexedBlock {
 }
 
 /// Index of a trace's files, collected from all segments.
+///
+/// The files are read in the order in which events move, the rings first: of events that the process
+/// moves to the stream meanwhile, at least the chunks are found.
 #[derive(Debug, Default)]
 pub(super) struct TraceIndex {
+    /// `true` if the process is still recording. The counts in its files do not belong to one
+    /// moment, and the last segment of a file may be incomplete.
+    is_live: bool,
     /// Index of each thread, by the thread's number.
     threads: BTreeMap<u64, ThreadIndex>,
     /// Sites, by number.
@@ -69,10 +77,15 @@ pub(super) struct TraceIndex {
     /// Traced functions: number, module's index, and address in the module's file.
     functions: Vec<(u32, u64, u64)>,
     /// Number of damaged bytes in the files.
-    damaged_bytes: u64,
+    pub(super) damaged_bytes: u64,
 }
 
 impl TraceIndex {
+    /// Creates an index without segments.
+    pub(super) fn new(is_live: bool) -> Self {
+        Self { is_live, ..Self::default() }
+    }
+
     /// Reads all segments of a file. Skips damaged segments, and counts their bytes.
     pub(super) fn read_segments(
         &mut self,
@@ -87,19 +100,27 @@ impl TraceIndex {
             match SegmentHeader::decode(&bytes) {
                 Some(segment) => {
                     if !self.read_segment(source, file, offset, end, &segment)? {
-                        self.damaged_bytes += segment.bytes.min(end - offset);
+                        self.count_damage(offset, offset.saturating_add(segment.bytes), end);
                     }
                     offset = offset.saturating_add(segment.bytes);
                 }
                 None => {
                     let next = next_segment(source, offset + 8, end)?;
-                    self.damaged_bytes += next - offset;
+                    self.count_damage(offset, next, end);
                     offset = next;
                 }
             }
         }
-        self.damaged_bytes += end.saturating_sub(offset);
+        self.count_damage(offset, end, end);
         Ok(())
+    }
+
+    /// Counts the bytes `from..to` of a file as damaged. Those at its `end` may be a segment that the
+    /// process is writing.
+    fn count_damage(&mut self, from: u64, to: u64, end: u64) {
+        if to < end || !self.is_live {
+            self.damaged_bytes += to.min(end).saturating_sub(from);
+        }
     }
 
     /// Reads one segment; returns `false` if it is damaged or incomplete.
@@ -229,6 +250,8 @@ impl TraceIndex {
         thread_index.position_end = thread_index.position_end.max(words[chunk::POSITION_END_FIELD]);
         thread_index.chunk_events =
             thread_index.chunk_events.saturating_add(words[chunk::EVENTS_FIELD]);
+        let recorded = words[chunk::EVENTS_BEFORE_FIELD].saturating_add(words[chunk::EVENTS_FIELD]);
+        thread_index.recorded_in_chunks = thread_index.recorded_in_chunks.max(recorded);
         true
     }
 
@@ -275,24 +298,15 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Returns the threads with their pieces and missing events, of which `unread_max` may be in the lost ring of each
-    /// thread. While the process records (`is_live`), the counts in its files do not belong to one moment, and no events
-    /// count as damaged. Returns also the sites by number, and the count of damaged bytes.
-    pub(super) fn into_threads(
-        mut self,
-        unread_max: u64,
-        is_live: bool,
-    ) -> (Vec<Thread>, HashMap<u32, Site>, u64) {
+    /// Returns the threads with their pieces and missing events, of which `unread_max` may be in the
+    /// lost ring of each thread. Returns also the sites by number.
+    pub(super) fn into_threads(mut self, unread_max: u64) -> (Vec<Thread>, HashMap<u32, Site>) {
         self.add_function_sites();
-        let finish = |(number, thread_index): (u64, ThreadIndex)| {
-            let mut thread = thread_index.into_thread(number, unread_max);
-            if is_live {
-                thread.missing.damaged = 0;
-            }
-            thread
+        let threads = self.threads.into_iter();
+        let finish = |(number, index): (u64, ThreadIndex)| {
+            index.into_thread(number, unread_max, self.is_live)
         };
-        let threads: Vec<Thread> = self.threads.into_iter().map(finish).collect();
-        (threads, self.sites, self.damaged_bytes)
+        (threads.map(finish).collect(), self.sites)
     }
 }
 
@@ -307,21 +321,36 @@ impl ThreadIndex {
     }
 
     /// Converts to a thread whose pieces contain each event once.
-    fn into_thread(mut self, number: u64, unread_max: u64) -> Thread {
-        let position_end = self.position_end;
-        // Keeps blocks that the chunks do not hold, or hold only in part.
+    fn into_thread(mut self, number: u64, unread_max: u64, is_live: bool) -> Thread {
+        self.blocks.sort_unstable_by_key(|block| block.number);
+        self.blocks.dedup_by_key(|block| block.number);
+        if is_live {
+            // The events that these headers count later may be in no piece yet.
+            self.recorded = 0;
+            // The process may have added events to a block before it began the next.
+            for at in 1..self.blocks.len() {
+                let next = self.blocks[at];
+                let block = &mut self.blocks[at - 1];
+                if next.number == block.number + 1 {
+                    block.events_count = next.recorded_before.saturating_sub(block.recorded_before);
+                }
+            }
+        }
+        let (position_end, chunk_events) = (self.position_end, self.chunk_events);
+        // Keeps blocks that the chunks do not hold, or hold only in part. The memory of others may
+        // have been reused for another thread.
         self.blocks.retain_mut(|block| {
             let start = (block.number - 1).saturating_mul(BLOCK_WORDS);
             let done = position_end.saturating_sub(start);
             block.from_word = done.max(BLOCK_HEADER_WORDS);
-            done < BLOCK_WORDS
+            let all = block.recorded_before.saturating_add(block.events_count);
+            done < BLOCK_WORDS && (done <= BLOCK_HEADER_WORDS || all > chunk_events)
         });
-        self.blocks.sort_unstable_by_key(|block| block.number);
-        self.blocks.dedup_by_key(|block| block.number);
         let overwritten = match self.blocks.first() {
             Some(first) if self.chunks.is_empty() => first.recorded_before,
             _ => 0,
         };
+        self.recorded = self.recorded.max(self.recorded_in_chunks);
         let mut in_blocks = 0u64;
         for block in &self.blocks {
             // If chunks hold the beginning of a block, its events there are counted with them.

@@ -109,15 +109,16 @@ impl<S: ReadAt> Trace<S> {
                 .is_ok_and(|rings| (rings.session, rings.pid) == (header.session, header.pid))
         };
         let rings = rings.filter(is_ours);
-        let mut index = TraceIndex::default();
-        index.read_segments(&stream, TraceFile::Stream)?;
+        let mut index = TraceIndex::new(is_live);
         if let Some(rings) = &rings {
             index.read_segments(rings, TraceFile::Rings)?;
         }
+        index.read_segments(&stream, TraceFile::Stream)?;
         let is_cut_off =
             rings.is_none() && header.kind == FILE_STREAM && header.state == STATE_RECORDING;
         let unread_max = if is_cut_off { header.ring_words.min(RING_WORDS_MAX) } else { 0 };
-        let (threads, sites, damaged_bytes) = index.into_threads(unread_max, is_live);
+        let damaged_bytes = index.damaged_bytes;
+        let (threads, sites) = index.into_threads(unread_max);
         // Also for the first thread of which the stream has no description yet.
         let mut missing = MissingEvents { unread_max, ..MissingEvents::default() };
         threads.iter().for_each(|thread| missing.add(thread.missing));
