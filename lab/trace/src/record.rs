@@ -257,11 +257,15 @@ pub fn record(
     put_first_trace_at_file(&file, child.id(), begin_ns, &older, &mut notes);
     let mut written = Vec::new();
     for path in find_trace_paths(&file, &older) {
-        if options.policy == Policy::Last
-            && let Err(error) = add_function_names(&path, &mut notes)
-        {
-            let path = path.display();
-            notes.push(format!("cannot add the names of functions to {path}: {error}"));
+        if options.policy == Policy::Last {
+            if let Err(error) = add_function_names(&path, &mut notes) {
+                let path = path.display();
+                notes.push(format!("cannot add the names of functions to {path}: {error}"));
+            }
+            match rings::read_untraced_calls_count(&path) {
+                Ok(0) | Err(_) => {} // Trace::open() reports an error below
+                Ok(count) => notes.push(untraced_calls_note(&path, count)),
+            }
         }
         match Trace::open(&path) {
             Ok(trace) => written.push(describe_trace(path, &trace)),
@@ -273,6 +277,15 @@ pub fn record(
     }
     folders.report(&found, &written, &mut notes);
     Ok(RecordResult { status, written, notes })
+}
+
+/// Returns the message for the user about calls that are not in the trace at `path`.
+fn untraced_calls_note(path: &Path, count: u64) -> String {
+    format!(
+        "{path}: number of calls that are not in the trace: {count}. They were nested deeper than --depth permits, or \
+         on a stack that the program had created itself",
+        path = path.display()
+    )
 }
 
 /// Collects the counts and the size of a trace that was written.

@@ -3,7 +3,7 @@
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::TraceStreamFile;
-use super::{OlderTraces, trace_path};
+use super::{OlderTraces, trace_path, untraced_calls_note};
 use handover_base::clock::{self, ClockSource};
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::format::{self, TraceHeader, encode_sites, encode_sites_segment, thread};
@@ -335,12 +335,7 @@ impl FollowedProcess {
             ));
         }
         if self.untraced_calls_count > 0 {
-            notes.push(format!(
-                "{path}: {count} calls are not in the trace: they were nested deeper than --depth permits, or \
-                 on a stack that the program had created itself",
-                path = self.path.display(),
-                count = self.untraced_calls_count,
-            ));
+            notes.push(untraced_calls_note(&self.path, self.untraced_calls_count));
         }
         match self.write_names(notes) {
             Ok(discarded) => lost += discarded,

@@ -251,6 +251,18 @@ impl RingFile {
     }
 }
 
+/// Returns the number of calls of all threads of the ring file at `path` that were not traced.
+pub(super) fn read_untraced_calls_count(path: &Path) -> io::Result<u64> {
+    let Some(mut rings) = RingFile::open(path)? else { return Ok(0) };
+    rings.read_new_segments()?;
+    let mut count = 0u64;
+    for offset in &rings.lane_offsets {
+        let page = rings.read_lane_page(*offset)?;
+        count = count.saturating_add(page.map_or(0, |page| page.untraced_calls_count));
+    }
+    Ok(count)
+}
+
 /// Reads and decodes the header of a ring file; `None` while it is incomplete.
 pub(super) fn decode_header(file: &File) -> Option<TraceHeader> {
     let mut page = vec![0; PAGE_BYTES as usize];
