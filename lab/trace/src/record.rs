@@ -143,8 +143,11 @@ pub enum RecordError {
         pattern: String,
     },
     /// The recording library cannot use the path of the trace or of a folder. The path is not
-    /// UTF-8, has more than one line, or is too long.
-    #[error("{}: invalid path: it must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
+    /// UTF-8, has more than one line, or is too long. Or it contains `%p`, which probes of Rust
+    /// programs replace by the process ID.
+    #[error(
+        "{}: invalid path: it must be UTF-8, on one line, shorter than 4000 bytes and without %p", path.display()
+    )]
     Path {
         /// Invalid path.
         path: PathBuf,
@@ -403,7 +406,8 @@ fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
         .canonicalize()
         .or_else(|_| std::path::absolute(path))
         .map_err(|source| RecordError::File { path: path.to_owned(), source })?;
-    let text = absolute.to_str().filter(|text| text.len() < 4000 && !text.contains('\n'));
+    let is_usable = |text: &&str| text.len() < 4000 && !text.contains('\n') && !text.contains("%p");
+    let text = absolute.to_str().filter(is_usable);
     text.map(PathBuf::from).ok_or(RecordError::Path { path: absolute.clone() })
 }
 
@@ -720,6 +724,14 @@ fn duration_to_ms(duration: Duration) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn path_that_programs_would_read_otherwise_is_refused() {
+        for (path, is_usable) in [("/a.trace", true), ("/a\nb.trace", false), ("/%p.trace", false)]
+        {
+            assert_eq!(absolute(Path::new(path)).is_ok(), is_usable, "{path}");
+        }
+    }
 
     #[test]
     fn wait_is_rounded_up_to_whole_milliseconds() {
