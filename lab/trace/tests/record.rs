@@ -334,6 +334,7 @@ fn times_are_right_without_the_time_stamp_counter_as_this_process_clock() {
     let trace = Trace::open(&options.file).unwrap();
     let times: Vec<i64> =
         trace.merged_events().map(|event| trace.ns_from_ticks(event.ticks)).collect();
+    assert_eq!(trace.end_ticks(), None);
     let [_, begin, end] = times[..] else { panic!("{times:?}") };
     assert!((1_100_000_000..100_000_000_000).contains(&(end - begin)), "{times:?}");
 }
@@ -921,6 +922,11 @@ fn names_are_added_once_and_only_to_functions_with_events() {
     std::fs::copy("/proc/self/exe", &built.path).unwrap();
     assert_eq!(add_function_names(&file, &mut notes).unwrap(), 0);
     assert!(notes[0].contains("the file has changed"), "{notes:?}");
+
+    std::fs::remove_file(&built.path).unwrap();
+    notes.clear();
+    assert_eq!(add_function_names(&file, &mut notes).unwrap(), 0);
+    assert!(notes[0].contains("the file cannot be read: No such file"), "{notes:?}");
 
     std::fs::rename(&kept, &built.path).unwrap();
     assert_eq!(add_function_names(&file, &mut Vec::new()).unwrap(), 2);

@@ -218,8 +218,10 @@ fn rings_that_turn_over_while_a_stream_is_read_leave_no_hole() {
 fn trace_of_an_earlier_process_with_the_same_pid_is_replaced() {
     let (_alone, folder) = exclusive();
     let pid = std::process::id();
-    // A process that has executed another program is still the same.
-    for (process_start, is_replaced) in [(1, true), (0, false)] {
+    drop(Recording::start(Config::last(path(&folder))).unwrap());
+    let own = TraceHeader::decode(&std::fs::read(path(&folder)).unwrap()).unwrap().process_start;
+    // A process that has executed another program has the same start, and 0 is an unknown one.
+    for (process_start, is_replaced) in [(own + 1, true), (own, false), (0, false)] {
         let header = TraceHeader { kind: FILE_RINGS, pid, process_start, ..TraceHeader::default() };
         std::fs::write(path(&folder), header.encode()).unwrap();
         assert_eq!(Recording::start(Config::last(path(&folder))).is_ok(), is_replaced);

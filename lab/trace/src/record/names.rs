@@ -60,15 +60,21 @@ pub(super) fn resolve_sites(
     for index in wanted {
         let Some(module) = modules.get(&index) else { continue };
         let of_it = functions.iter().filter(|(_, module, _)| *module == index);
-        let bytes = read_program_file(Path::new(&module.path)).unwrap_or_default();
-        let file = object::File::parse(&*bytes).ok().filter(|file| is_executed_file(file, module));
-        let Some(file) = file else {
-            notes.push(format!(
-                "{}: the file has changed since it was executed: its functions have no names",
-                module.path
-            ));
-            sites.extend(of_it.map(|(number, _, address)| unnamed_site(*number, module, *address)));
-            continue;
+        let bytes = read_program_file(Path::new(&module.path));
+        let unreadable = |error| format!("the file cannot be read: {error}");
+        let file = bytes.as_deref().map_err(unreadable).and_then(|bytes| {
+            let file = object::File::parse(bytes).ok().filter(|it| is_executed_file(it, module));
+            file.ok_or_else(|| "the file has changed since it was executed".to_owned())
+        });
+        let file = match file {
+            Ok(file) => file,
+            Err(why) => {
+                notes.push(format!("{}: {why}: its functions have no names", module.path));
+                let unnamed =
+                    of_it.map(|(number, _, address)| unnamed_site(*number, module, *address));
+                sites.extend(unnamed);
+                continue;
+            }
         };
         let symbols = Symbols::read(&file);
         let sections = dwarf_sections(&file);

@@ -6,7 +6,9 @@ use super::stream::TraceStreamFile;
 use super::{OlderTraces, trace_path, untraced_calls_note};
 use handover_base::clock::{self, ClockSource};
 use handover_probe::chunk::{Chunk, ChunkPosition};
-use handover_probe::format::{self, TraceHeader, encode_sites, encode_sites_segment, thread};
+use handover_probe::format::{
+    self, ClockAnchor, TraceHeader, encode_sites, encode_sites_segment, thread,
+};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
 use handover_probe::trace_file;
 use std::collections::HashSet;
@@ -348,16 +350,19 @@ impl FollowedProcess {
         let state =
             if self.failure.is_some() { format::STATE_FAILED } else { format::STATE_FINISHED };
         let now = self.rings.read_header();
-        // The process may not have recorded its own end. The recording library reads the time-stamp counter, which
-        // ClockAnchor::now() may not do; the end is then unknown.
-        let has_end =
-            now.end.ticks > now.begin.ticks || clock::calibration().source != ClockSource::Tsc;
+        let end = if now.end.ticks > now.begin.ticks {
+            now.end
+        } else if clock::calibration().source == ClockSource::Tsc {
+            ClockAnchor::now() // the process has not recorded its own end
+        } else {
+            ClockAnchor::default() // unknown: the process's clock, the time-stamp counter, is not ours
+        };
         let header = TraceHeader {
             state,
             errno: errno as u64,
             lost: now.lost + lost,
             rings: String::new(),
-            end: if has_end { now.end } else { format::ClockAnchor::now() },
+            end,
             ..now
         };
         match self.stream.write_header(&header) {
@@ -389,7 +394,7 @@ impl LaneCursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use handover_probe::format::{ClockAnchor, FILE_RINGS};
+    use handover_probe::format::FILE_RINGS;
     use handover_probe::read::Trace;
     use handover_probe::trace_file::with_suffix;
 
