@@ -44,6 +44,7 @@ pub(crate) use source::read_full;
 pub use thread::{MissingEvents, Thread};
 pub use trace::{RecordingState, Trace};
 
+use crate::trace_file::with_suffix;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -57,13 +58,11 @@ pub fn find_traces(path: &Path) -> io::Result<Vec<PathBuf>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     for entry in std::fs::read_dir(folder.unwrap_or(Path::new(".")))? {
-        let entry = entry?;
-        let other = entry.file_name().to_string_lossy().into_owned();
+        let other = entry?.file_name().to_string_lossy().into_owned();
         let suffix = other.strip_prefix(&name).and_then(|rest| rest.strip_prefix('.'));
-        let is_pids = |suffix: &str| suffix.split('.').all(|pid| pid.parse::<u32>().is_ok());
-        if suffix.is_some_and(is_pids) {
-            found.push(entry.path());
-        }
+        let is_pids = |suffix: &&str| suffix.split('.').all(|pid| pid.parse::<u32>().is_ok());
+        // Not the entry's path, which has a folder even if `path` has none.
+        found.extend(suffix.filter(is_pids).map(|suffix| with_suffix(path, suffix)));
     }
     found[1..].sort();
     Ok(found)

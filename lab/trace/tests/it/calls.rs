@@ -306,6 +306,25 @@ fn traces_beside_the_first_are_read_if_their_processes_are_related() {
 }
 
 #[test]
+fn sibling_of_a_file_without_a_folder_is_read() {
+    const IN_FOLDER: &str = "HANDOVER_TRACE_TEST_IN_FOLDER";
+    if std::env::var_os(IN_FOLDER).is_some() {
+        assert_eq!(Traces::open(["a"]).unwrap().as_slice().len(), 2);
+        return;
+    }
+    let (folder, _) = recorded("a", "folder.*", || drop(span!("folder.span")));
+    let path = folder.path().join("a");
+    let pid = std::process::id() + 1;
+    let mut sibling = std::fs::read(&path).unwrap();
+    sibling[header::PIDS_FIELD * 8..][..4].copy_from_slice(&pid.to_le_bytes());
+    let sibling = handover_probe::read::repair_checksums(sibling);
+    std::fs::write(with_suffix(&path, &pid.to_string()), sibling).unwrap();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "calls::sibling_of_a_file_without_a_folder_is_read"]);
+    assert!(command.current_dir(&folder).env(IN_FOLDER, "1").status().unwrap().success());
+}
+
+#[test]
 fn texts_escape_control_characters_in_names() {
     let (all, time_ns) = functions(sample(), SortOrder::default());
     let table = function_table(&all, time_ns);
