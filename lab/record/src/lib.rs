@@ -22,6 +22,6 @@ pub use proof::Proof;
 pub use record::{
     ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Document, FigureMode, HardwareCounts,
     JSON_SCHEMA_VERSION, Participants, PeerWithoutRatio, Quantiles, Ratio, Record, RoleUsage,
-    Round, Run, Summary, TimingKind, Warning, WarningCode,
+    Round, Run, Summary, TimingKind, Warning, WarningCode, command_without_nth,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

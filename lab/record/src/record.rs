@@ -34,7 +34,7 @@ pub struct Run {
     pub commit: String,
     /// Measurement profile: smoke, quick or full.
     pub profile: String,
-    /// Command line of the run.
+    /// Command line of the run. One of `--repeat` contains `--nth=N`, the number of its process.
     pub command: String,
     /// Seed of all random orders and placements of the run; 0 if it has none. It is below 2^53.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -56,6 +56,13 @@ pub struct Run {
     /// for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<Proof>,
+}
+
+/// Returns a run's [`command`](Run::command) as the user wrote it: without `--nth=N`, which
+/// `--repeat` adds.
+pub fn command_without_nth(command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').filter(|word| !word.starts_with("--nth=")).collect();
+    words.join(" ")
 }
 
 /// One figure of one contender, with its conditions and the data behind it.

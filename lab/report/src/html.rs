@@ -11,6 +11,7 @@ use crate::sweep::Sweep;
 use handover_base::units;
 use handover_record::{
     Anatomy, AnatomyStage, Document, Host, Quantiles, Ratio, Record, Unit, WarningCode,
+    command_without_nth,
 };
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
@@ -302,7 +303,7 @@ fn facts(document: &Document) -> Vec<Json> {
     };
     add("run", run.id.clone());
     add("began", model::format_utc(run.started_unix_ns));
-    add("command", run.command.clone());
+    add("command", command_without_nth(&run.command));
     add("profile", run.profile.clone());
     add(
         "version",

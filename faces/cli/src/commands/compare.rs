@@ -12,7 +12,7 @@ use clap::Args;
 use globset::Glob;
 use handover_harness::ScratchFolder;
 use handover_program::{child, console};
-use handover_record::{Document, JSON_SCHEMA_VERSION};
+use handover_record::{Document, JSON_SCHEMA_VERSION, command_without_nth};
 use handover_report::compare::{self, Comparison, Rules};
 use handover_store::{Store, StoreError};
 use std::fs::File;
@@ -261,16 +261,11 @@ fn load_last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
 /// Returns `true` if `earlier` and `later` are command lines of consecutive processes of one
 /// `--repeat`.
 fn are_consecutive_repeats(earlier: &str, later: &str) -> bool {
-    let split = |command: &str| -> (Option<u32>, Vec<String>) {
-        let is_nth = |word: &&str| word.starts_with("--nth=");
-        let nth =
-            command.split(' ').find(is_nth).and_then(|word| word["--nth=".len()..].parse().ok());
-        (nth, command.split(' ').filter(|word| !is_nth(word)).map(str::to_string).collect())
+    let nth = |command: &str| -> Option<u32> {
+        command.split(' ').find_map(|word| word.strip_prefix("--nth="))?.parse().ok()
     };
-    match (split(earlier), split(later)) {
-        ((Some(earlier), words), (Some(later), others)) => earlier + 1 == later && words == others,
-        _ => false,
-    }
+    nth(later).is_some_and(|later| nth(earlier).and_then(|it| it.checked_add(1)) == Some(later))
+        && command_without_nth(earlier) == command_without_nth(later)
 }
 
 /// Loads the runs of a side from a comma-separated list of names, runs and files. Opens the store

@@ -283,11 +283,8 @@ fn id_suffix(process_id: u32) -> String {
 /// Creates the description of a run that starts now.
 pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<Run> {
     let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
-    // The user has not written `--nth`, which `--repeat` passes to the processes that it starts.
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .filter(|word| !word.starts_with("--nth="))
-        .collect();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(Run {
         id: format!("{:x}{}", started_unix_ns / 1000, id_suffix(std::process::id())),
         started_unix_ns,

@@ -6,7 +6,7 @@ use crate::commands::pool::pool_runs;
 use crate::exit::{self, to_usage_error};
 use handover_program::console::{self, escape_control_characters};
 use handover_program::files;
-use handover_record::Document;
+use handover_record::{Document, command_without_nth};
 use handover_report::NamedRun;
 use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
 use serde_json::json;
@@ -205,9 +205,10 @@ pub(super) fn run_cells(row: &RunRow) -> [String; 7] {
     [id, began, profile, figures, host, names, command]
 }
 
-/// Returns the command line of a run, without the folder of the program.
+/// Returns the command line of a run as the user wrote it, without the folder of the program.
 fn command_line(row: &RunRow) -> String {
-    let (program, words) = row.command.split_once(' ').unwrap_or((&row.command, ""));
+    let command = command_without_nth(&row.command);
+    let (program, words) = command.split_once(' ').unwrap_or((&command, ""));
     let program = program.rsplit('/').next().unwrap_or_default();
     format!("{program} {words}").trim_end().to_string()
 }

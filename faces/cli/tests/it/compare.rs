@@ -209,8 +209,6 @@ fn repeated_run_is_several_processes_with_one_name() {
     let remedy = format!("`handover delete here --db {}` first", home.db().display());
     assert!(said.err.contains("3 runs already have the name here"), "{said}");
     assert!(said.err.contains(&remedy), "{said}");
-    // The stored command line is the user's.
-    assert!(home.runs().iter().all(|run| !run["command"].to_string().contains("--nth")));
     // Smoke runs do not count as processes of a side.
     imported(&home, "here", 5, 1.0);
     imported(&home, "there", 5, 1.0);
@@ -227,6 +225,18 @@ fn repeated_run_is_several_processes_with_one_name() {
     assert_eq!(home.runs().len(), count);
     home.run("run --repeat 0").code(2);
     home.run("run --repeat 2 --json").code(2);
+}
+
+#[test]
+fn runs_of_an_unnamed_repetition_are_one_side_of_a_comparison() {
+    let home = Home::new();
+    imported(&home, "before", 1, 1.0);
+    home.ok("run lock/free --profile smoke --repeat 3 --no-peers");
+    let comparison = json(&home.ok("compare --baseline before --json"));
+    assert_eq!(comparison["b"]["runs"].as_array().map(Vec::len), Some(3), "{comparison}");
+    // The command line is shown as the user wrote it.
+    let page = fs::read_to_string(home.cwd().join("report.html")).expect("the page");
+    assert!(!page.contains("--nth") && !home.ok("runs").contains("--nth"));
 }
 
 #[test]
