@@ -4,6 +4,7 @@ pub use handover_program::exit::*;
 
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
+use std::io::Write;
 
 /// Joins the result of a measurement with that of showing it: neither error hides the other. If both failed, the exit
 /// code is that of showing. Output that its reader has closed is no error.
@@ -15,6 +16,16 @@ pub fn join_results(measured: anyhow::Result<()>, shown: anyhow::Result<()>) -> 
         }
         (measured, shown) => measured.and(shown),
     }
+}
+
+/// Prints the text of a result, and joins the results of both as [`join_results`] does.
+pub fn print_and_join(
+    measured: anyhow::Result<()>,
+    text: &str,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let shown = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    join_results(measured, shown.map_err(anyhow::Error::from))
 }
 
 /// Converts an error of a participant process to a usage error if its environment variable is

@@ -111,23 +111,29 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             .with_context(|| format!("cannot write the chart {path}", path = path.display()));
     }
     let document = Document::new(run, records);
-    if args.json {
-        stored::write_json(&document, out)?;
-    } else if let Some(record) = find_record_with_anatomy(&document.records) {
-        let text = handover_report::render_anatomy(
-            record,
-            console::output_width(),
-            console::output_style(false),
-        );
-        out.write_all(text.as_bytes())?;
-        writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
+    let shown = show(&document, args.json, store.path(), out);
+    let kept = copied.context("cannot keep the traces of the slowest hand-offs").and(drawn);
+    let measured = kept.and_then(|()| match document.run.complete {
+        true => Ok(()),
+        false => Err(Interrupted.into()),
+    });
+    exit::join_results(measured, shown)
+}
+
+/// Prints the anatomy, as JSON or as a table.
+fn show(
+    document: &Document,
+    is_json: bool,
+    store: &Path,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if is_json {
+        return stored::write_json(document, out);
     }
-    copied.context("cannot keep the traces of the slowest hand-offs")?;
-    drawn?;
-    if !document.run.complete {
-        return Err(Interrupted.into());
-    }
-    Ok(())
+    let Some(record) = find_record_with_anatomy(&document.records) else { return Ok(()) };
+    let (width, style) = (console::output_width(), console::output_style(false));
+    out.write_all(handover_report::render_anatomy(record, width, style).as_bytes())?;
+    Ok(writeln!(out, "run {} is in {}", document.run.id, store.display())?)
 }
 
 /// Creates the folder of `--outliers`, and checks that files can be created in it.

@@ -69,11 +69,9 @@ pub fn tag(args: &TagArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             ))),
         };
     }
-    for id in &ids {
-        store.add_tag(id, &args.name).map_err(usage_error)?;
-        writeln!(out, "run {} is {}", escape_control_characters(id), args.name)?;
-    }
-    Ok(())
+    change_runs(&ids, &args.name, out, |id| {
+        store.add_tag(id, &args.name).map(drop).map_err(usage_error)
+    })
 }
 
 pub fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -88,10 +86,24 @@ pub fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             }
         }
     }
-    for id in ids {
-        writeln!(out, "run {} is deleted", escape_control_characters(&store.delete_run(&id)?))?;
-    }
-    Ok(())
+    change_runs(&ids, "deleted", out, |id| Ok(store.delete_run(id).map(drop)?))
+}
+
+/// Calls `change` for each run. Afterwards prints a line for each changed run, which says that it
+/// is `now`: a reader that closes the output does not end the changes.
+fn change_runs(
+    ids: &[String],
+    now: &str,
+    out: &mut dyn Write,
+    mut change: impl FnMut(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut text = String::new();
+    let changed = ids.iter().try_for_each(|id| {
+        change(id)?;
+        text += &format!("run {} is {now}\n", escape_control_characters(id));
+        Ok(())
+    });
+    exit::print_and_join(changed, &text, out)
 }
 
 pub fn vacuum(args: &VacuumArgs, out: &mut dyn Write) -> anyhow::Result<()> {

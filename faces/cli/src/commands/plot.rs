@@ -3,9 +3,10 @@
 use crate::app::StoreOption;
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::{fleet, stored};
-use crate::exit::to_usage_error;
+use crate::exit::{self, to_usage_error};
 use clap::Args;
 use handover_program::{console, files};
+use handover_record::Document;
 use handover_report::compare::Rules;
 use handover_report::svg::Chart;
 use std::io::Write;
@@ -52,7 +53,9 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             if let Ok(fleet) = loaded {
                 let prefix = args.output.as_deref().map_or_else(String::new, separated_prefix);
                 let name = format!("{prefix}{}.nodes", fleet.name.replace('/', "-"));
-                write_charts(&name, &fleet.chart(), out)?;
+                let mut text = String::new();
+                write_charts(&name, &fleet.chart(), &mut text)?;
+                out.write_all(text.as_bytes())?;
                 return fleet::print(&fleet, false, false, out);
             }
             vec![store.load_run(&args.source).map_err(stored::usage_error)?]
@@ -63,29 +66,37 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         (None, true) => format!("{}.", args.source),
         (None, false) => String::new(),
     };
-    let mut drawn = 0;
+    let mut text = String::new();
+    let drawn = draw_sweeps(&documents, &prefix, &mut text).and_then(|count| match count {
+        0 => Err(to_usage_error(format!(
+            "{}: no figure was measured with several values of an argument; use `handover sweep`",
+            args.source
+        ))),
+        _ => Ok(()),
+    });
+    // The charts are written first, as the reader of the output may have closed it.
+    exit::print_and_join(drawn, &text, out)
+}
+
+/// Writes the charts of all sweeps of the runs, and returns the number of sweeps. Adds the names of
+/// the files and a table of each sweep to `text`.
+fn draw_sweeps(documents: &[Document], prefix: &str, text: &mut String) -> anyhow::Result<usize> {
+    let mut count = 0;
     for (place, document) in documents.iter().enumerate() {
         // Several runs in one file may have the same sweep.
-        let prefix = if place == 0 { prefix.clone() } else { format!("{prefix}{}.", place + 1) };
+        let prefix =
+            if place == 0 { prefix.to_string() } else { format!("{prefix}{}.", place + 1) };
         for sweep in handover_report::find_sweeps(document) {
             let name = format!("{prefix}{}-by-{}", sweep.id.replace('/', "-"), sweep.argument);
             for (kind, chart) in [("median", sweep.figures_chart()), ("rate", sweep.rates_chart())]
             {
-                write_charts(&format!("{name}.{kind}"), &chart, out)?;
+                write_charts(&format!("{name}.{kind}"), &chart, text)?;
             }
-            out.write_all(
-                sweep.render_text(console::output_width(), console::output_style(false)).as_bytes(),
-            )?;
-            drawn += 1;
+            *text += &sweep.render_text(console::output_width(), console::output_style(false));
+            count += 1;
         }
     }
-    if drawn == 0 {
-        return Err(to_usage_error(format!(
-            "{}: no figure was measured with several values of an argument; use `handover sweep`",
-            args.source
-        )));
-    }
-    Ok(())
+    Ok(count)
 }
 
 /// Appends a separator to a prefix that ends in a letter or digit. It is `/` for a folder,
@@ -98,15 +109,16 @@ fn separated_prefix(prefix: &str) -> String {
     }
 }
 
-/// Writes a chart as SVG and as PNG, and prints the names of the files.
-fn write_charts(name: &str, chart: &Chart, out: &mut dyn Write) -> anyhow::Result<()> {
-    write_chart(&format!("{name}.svg"), chart.to_standalone_svg().as_bytes(), out)?;
-    write_chart(&format!("{name}.png"), &chart.to_png(), out)
+/// Writes a chart as SVG and as PNG, and adds the names of the files to `text`.
+fn write_charts(name: &str, chart: &Chart, text: &mut String) -> anyhow::Result<()> {
+    write_chart(&format!("{name}.svg"), chart.to_standalone_svg().as_bytes(), text)?;
+    write_chart(&format!("{name}.png"), &chart.to_png(), text)
 }
 
-/// Writes a chart file and prints its name.
-fn write_chart(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
+/// Writes a chart file and adds its name to `text`.
+fn write_chart(name: &str, bytes: &[u8], text: &mut String) -> anyhow::Result<()> {
     files::write_file(Path::new(name), bytes)
         .map_err(|error| to_usage_error(format!("{name}: cannot write the chart: {error}")))?;
-    Ok(writeln!(out, "{name}")?)
+    *text += &format!("{name}\n");
+    Ok(())
 }

@@ -100,6 +100,17 @@ impl Home {
         self.run(line).code(0).out
     }
 
+    /// Runs `handover` with an output pipe that has no reader.
+    pub fn unread(&self, line: &str) -> Said {
+        let began = Instant::now();
+        let mut command = self.handover(line.split_whitespace());
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command.stdin(Stdio::null()).stdout(writer).output().expect("it starts");
+        let (out, err) = (text(output.stdout), text(output.stderr));
+        Said { status: output.status, out, err, took: began.elapsed() }
+    }
+
     /// Returns the last run, from `show --json`.
     pub fn last(&self) -> Document {
         document(&self.ok("show --json"))

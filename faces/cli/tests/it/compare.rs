@@ -58,12 +58,7 @@ fn regression_is_reported_with_exit_code_1() {
     let row = said.out.lines().find(|line| line.starts_with("lock/free")).expect("a row");
     assert!(row.contains("1.200") && row.ends_with("worse"), "{said}");
     assert!(said.out.contains("These runs cannot see differences under"), "{said}");
-    // Nobody reads the output: `true` ends before it is written.
-    let unread = crate::common::said(
-        home.shell("{ sleep 0.5; handover compare a b; echo $? >code; } | true"),
-    );
-    unread.code(0).tells(&["regressed"]);
-    assert_eq!(fs::read_to_string(home.cwd().join("code")).expect("the exit code"), "1\n");
+    home.unread("compare a b").code(1).tells(&["regressed"]);
     // In the other direction it became better, and nothing is above the threshold.
     let said = home.run("compare b a").code(0);
     assert!(said.out.contains("better") && !said.out.contains("worse."), "{said}");
@@ -318,6 +313,16 @@ fn runs_are_named_found_by_name_and_deleted() {
     home.ok("delete a");
     home.run("show").code(2).tells(&["no run yet"]);
     assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
+fn runs_are_named_and_deleted_if_the_output_has_no_reader() {
+    let home = Home::new();
+    imported(&home, "a", 2, 1.0);
+    home.unread("tag a other").code(0);
+    assert!(home.runs().iter().all(|run| run["names"][1] == "other"), "{:?}", home.runs());
+    home.unread("delete 5-a-0 5-a-1").code(0);
+    assert!(home.runs().is_empty());
 }
 
 #[test]

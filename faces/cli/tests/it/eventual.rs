@@ -260,6 +260,10 @@ fn sweep_over_an_argument_is_one_run_with_charts() {
         assert_eq!(line, format!("floor-memcpy-by-size_bytes.{name}"));
         assert!(fs::metadata(home.cwd().join(line)).expect("a picture").len() > 2_000);
     }
+    home.unread("plot -o unread").code(0);
+    assert!(names.iter().all(|name| {
+        home.cwd().join(format!("unread-floor-memcpy-by-size_bytes.{name}")).exists()
+    }));
     let of_word = home.ok("plot -o mine");
     assert!(of_word.starts_with("mine-floor-memcpy-by-size_bytes.median.svg\n"), "{of_word}");
     fs::create_dir(home.cwd().join("charts")).expect("a folder");

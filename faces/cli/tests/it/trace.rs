@@ -386,6 +386,10 @@ fn intact_parts_of_a_damaged_trace_are_shown_with_exit_code_1() {
     for line in ["trace show a.trace", "trace show a.trace --json", "trace estimate a.trace"] {
         let said = home.run(line).code(1).tells(&["a.trace", "events are missing"]);
         assert!(said.out.contains("served."), "{line}: {said}");
+        home.unread(line).code(1).tells(&["events are missing"]);
+    }
+    for line in ["trace compare a.trace a.trace", "trace export a.trace --to csv -o -"] {
+        home.unread(line).code(1).tells(&["events are missing"]);
     }
     let said = home.run("trace show a.trace").code(1);
     assert!(

@@ -415,13 +415,18 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             it.suite_ns.extend(record.map(|it| it.summary.median));
         }
     }
-    if args.json {
-        let rows: Vec<_> = compared.iter().map(pair_json).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
-    } else {
-        out.write_all(format_table(&compared, is_smoke).as_bytes())?;
-    }
-    out.flush()?;
+    let text = match args.json {
+        true => {
+            let rows: Vec<_> = compared.iter().map(pair_json).collect();
+            format!("{}\n", serde_json::to_string_pretty(&rows)?)
+        }
+        false => format_table(&compared, is_smoke),
+    };
+    exit::print_and_join(judge(&compared, is_smoke), &text, out)
+}
+
+/// Returns an error if a pair differs without a known reason, or the suite lacks a figure.
+fn judge(compared: &[ComparedFigures], is_smoke: bool) -> anyhow::Result<()> {
     let missing = compared.iter().find(|it| it.suite_ns.is_empty());
     if let Some(it) = missing {
         let FigurePair { id, contender, .. } = it.pair;

@@ -2,6 +2,7 @@
 
 use super::show::missing_json;
 use super::{check_undamaged, has_selected_names, no_match_error, open_traces, select_names};
+use crate::exit;
 use clap::Args;
 use handover_program::console;
 use handover_trace::{
@@ -86,7 +87,7 @@ pub fn compare(args: &TraceCompare, out: &mut dyn Write) -> anyhow::Result<()> {
     let founds = [before.found, after.found];
     let mut compared = compare_functions(before.functions, after.functions);
     compared.truncate(args.top.map_or(usize::MAX, |top| top.try_into().unwrap_or(usize::MAX)));
-    if args.json {
+    let text = if args.json {
         let side = |place: usize| {
             let Side { traces, .. } = &sides[place];
             json!({
@@ -99,23 +100,24 @@ pub fn compare(args: &TraceCompare, out: &mut dyn Write) -> anyhow::Result<()> {
         let document = json!({
             "schema": 1, "before": side(0), "after": side(1), "functions": compared,
         });
-        serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        format!("{document}\n")
     } else {
+        let mut text = String::new();
         for (label, side) in ["before: ", "after:  "].into_iter().zip(&sides) {
             for line in trace_headlines(&side.traces).lines() {
-                writeln!(out, "{label}{line}")?;
+                text += &format!("{label}{line}\n");
             }
         }
         let table = comparison_table(&compared, times_ns);
-        write!(out, "\n{}", console::cut_tables(&table, console::cut_width()))?;
+        text += &format!("\n{}", console::cut_tables(&table, console::cut_width()));
         for (label, (side, found)) in ["before", "after"].into_iter().zip(sides.iter().zip(&founds))
         {
             for note in missing_event_lines(&side.traces, found) {
-                writeln!(out, "{label}: {note}")?;
+                text += &format!("{label}: {note}\n");
             }
         }
-    }
-    out.flush()?;
-    sides.iter().try_for_each(|side| check_undamaged(&side.traces))
+        text
+    };
+    let checked = sides.iter().try_for_each(|side| check_undamaged(&side.traces));
+    exit::print_and_join(checked, &text, out)
 }

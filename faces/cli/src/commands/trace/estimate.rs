@@ -1,6 +1,7 @@
 //! `handover trace estimate`: the cost of a recording, and suggestions for a filter.
 
 use super::{TraceSelection, check_undamaged, print_missing_events};
+use crate::exit;
 use clap::Args;
 use handover_base::units::TimeSpan;
 use handover_program::console;
@@ -40,18 +41,17 @@ pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()>
     if let (Some(only), Some(filter)) = (&args.selection.only, &mut estimate.filter) {
         *filter = format!("{only},{filter}");
     }
-    if args.json {
+    let text = if args.json {
         let mut document = json!({"schema": 1});
         document["estimate"] = serde_json::to_value(&estimate)?;
-        serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        format!("{document}\n")
     } else {
         let text = estimate_table(&estimate);
         // The text below the table ends with a filter, which must stay whole.
         let (table, below) = text.split_at(text.find("\n\n").map_or(text.len(), |at| at + 1));
-        write!(out, "{}{below}", console::cut_tables(table, console::cut_width()))?;
-    }
-    out.flush()?;
+        format!("{}{below}", console::cut_tables(table, console::cut_width()))
+    };
+    let printed = exit::print_and_join(check_undamaged(&traces), &text, out);
     print_missing_events(&traces, &WalkCounts::default());
-    check_undamaged(&traces)
+    printed
 }

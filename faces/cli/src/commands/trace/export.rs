@@ -1,7 +1,7 @@
 //! `handover trace export`: traces for other tools.
 
 use super::{TraceSelection, check_undamaged, print_missing_events};
-use crate::exit::to_usage_error;
+use crate::exit::{join_results, print_and_join, to_usage_error};
 use anyhow::Context;
 use clap::Args;
 use handover_program::files;
@@ -40,9 +40,9 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
         None => default_output(&args.selection.files[0], args.to),
     };
     if path == Path::new("-") {
-        let found = write_traces(args, &traces, &names, &mut *out)?;
-        print_missing_events(&traces, &found);
-        return check_undamaged(&traces);
+        let written = write_traces(args, &traces, &names, &mut *out);
+        let shown = written.map(|found| print_missing_events(&traces, &found));
+        return join_results(check_undamaged(&traces), shown.map_err(anyhow::Error::from));
     }
     let output_path = path.display();
     if is_trace_file(&path, &traces) {
@@ -63,10 +63,10 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         written => written.with_context(|| format!("{output_path}"))?,
     };
-    writeln!(out, "{} events, {bytes} bytes: {output_path}", found.events)?;
-    out.flush()?;
+    let line = format!("{} events, {bytes} bytes: {output_path}\n", found.events);
+    let printed = print_and_join(check_undamaged(&traces), &line, out);
     print_missing_events(&traces, &found);
-    check_undamaged(&traces)
+    printed
 }
 
 /// Returns the trace's path with the format's extension instead of `.trace`. Any other extension is

@@ -1,6 +1,7 @@
 //! `handover trace show`: statistics and call trees.
 
 use super::{TraceSelection, check_undamaged};
+use crate::exit;
 use clap::Args;
 use handover_probe::read::{RecordingState, Trace};
 use handover_program::console;
@@ -64,27 +65,24 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
         if args.tree {
             document["tree"] = serde_json::to_value(lines)?;
         }
-        serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-        return check_undamaged(&traces);
+        return exit::print_and_join(check_undamaged(&traces), &format!("{document}\n"), out);
     }
-    write!(out, "{}", trace_headlines(&traces))?;
+    let mut text = trace_headlines(&traces);
     let table = if args.tree { tree_table(&lines) } else { function_table(&functions, time_ns) };
     if found.events > 0 {
-        write!(out, "\n{}", console::cut_tables(&table, console::cut_width()))?;
+        text += &format!("\n{}", console::cut_tables(&table, console::cut_width()));
     }
     let notes = missing_event_lines(&traces, &found);
     if !notes.is_empty() {
-        writeln!(out)?;
+        text.push('\n');
     }
     for note in notes {
-        writeln!(out, "{note}")?;
+        text += &format!("{note}\n");
     }
     for hint in remedy_lines(&traces) {
-        writeln!(out, "hint: {hint}")?;
+        text += &format!("hint: {hint}\n");
     }
-    out.flush()?;
-    check_undamaged(&traces)
+    exit::print_and_join(check_undamaged(&traces), &text, out)
 }
 
 /// Returns the process and the threads of a trace, as JSON.
