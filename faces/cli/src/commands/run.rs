@@ -49,7 +49,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     )?;
     if nth.is_some() {
         // The process that started this one shows the table and the page of all runs.
-        console::print_error(format_args!("run {} is stored", measured.document.run.id));
+        if measured.store.is_some() {
+            console::print_error(format_args!("run {} is stored", measured.document.run.id));
+        }
         return measured.into_result(Ok(()));
     }
     let store = measured.store.as_deref();
@@ -136,7 +138,8 @@ fn run_processes(options: &ResultOptions, id_suffixes: &mut Vec<String>) -> anyh
         }
         match status.code() {
             Some(0) => {}
-            // One benchmark could not be measured, but others were: the remaining processes still run.
+            // A benchmark could not be measured, or a result not stored: the others are kept, and
+            // the remaining processes still run.
             Some(1) => faulty += 1,
             _ => anyhow::bail!(
                 "process {nth} of {count} failed with {status}",
@@ -146,10 +149,7 @@ fn run_processes(options: &ResultOptions, id_suffixes: &mut Vec<String>) -> anyh
     }
     match faulty {
         0 => Ok(()),
-        _ => anyhow::bail!(
-            "{faulty} of {} processes could not measure all benchmarks",
-            options.repeat
-        ),
+        _ => anyhow::bail!("{faulty} of {} processes failed: see above", options.repeat),
     }
 }
 
@@ -198,7 +198,8 @@ pub(crate) fn measure(
     let mut run = new_run(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = RunWatcher::new(lab, store, &run.id, display);
-    watcher.try_store(|store| begin_named_run(store, &run, name));
+    let is_begun = watcher.try_store(|store| store.begin_run(&run));
+    watcher.try_store(|store| add_name(store, &run.id, name));
     if !is_live && !display.is_quiet {
         watcher.log.time_limit_line(lab).into_iter().for_each(console::print_error);
     }
@@ -208,22 +209,34 @@ pub(crate) fn measure(
     let outcome = lab.run(&mut watcher, &interrupted);
     // Further lines are printed below the last lines of the live view.
     watcher.live = None;
-    // A run that another process has deleted since its start is not stored again.
-    let is_deleted = matches!(watcher.store_error, Some(StoreError::UnknownRun { .. }));
-    if !is_deleted && (watcher.has_missed_records || watcher.store_error.is_some()) {
-        // The cause, such as a full disk, may have passed.
-        let stored = begin_named_run(&mut watcher.store, &run, name)
-            .and_then(|()| watcher.store.insert_or_replace_records(&run.id, &outcome.records));
-        // If that fails too, the first error names the cause.
-        watcher.store_error = stored.err().map(|error| watcher.store_error.unwrap_or(error));
+    if watcher.has_missed_records || watcher.store_error.is_some() {
+        // The cause, such as a full disk, may have passed. A run that was begun is not begun again:
+        // another process may have deleted it.
+        let begun = if is_begun { Ok(()) } else { watcher.store.begin_run(&run) };
+        let stored = begun
+            .and_then(|()| watcher.store.insert_or_replace_records(&run.id, &outcome.records))
+            .and_then(|()| add_name(&mut watcher.store, &run.id, name));
+        watcher.store_error = stored.err().map(|error| match error {
+            StoreError::UnknownRun { .. } => error,
+            // The first error names the cause.
+            _ => watcher.store_error.unwrap_or(error),
+        });
     }
 
     // Relaxed: the flag publishes no other data.
     let is_interrupted = outcome.interrupted || interrupted.load(Ordering::Relaxed);
     if is_interrupted && outcome.records.is_empty() {
-        watcher.try_store(|store| store.delete_run(&run.id).map(drop));
-        let error = anyhow::Error::new(InterruptedBeforeResults).context("nothing is stored");
-        return Err(watcher.store_error.map_or(error, anyhow::Error::new));
+        let deleted = match watcher.store_error {
+            None => watcher.store.delete_run(&run.id).map(drop),
+            Some(error) => Err(error),
+        };
+        return Err(match deleted {
+            // Another process may have deleted the run already.
+            Ok(()) | Err(StoreError::Empty { .. } | StoreError::UnknownRun { .. }) => {
+                anyhow::Error::new(InterruptedBeforeResults).context("nothing is stored")
+            }
+            Err(error) => error.into(),
+        });
     }
 
     run.complete = !outcome.interrupted && watcher.store_error.is_none();
@@ -238,13 +251,9 @@ pub(crate) fn measure(
     })
 }
 
-/// Stores a run without records, under a name if one is given. Does what is left to do if the run is stored already.
-fn begin_named_run(store: &mut Store, run: &Run, name: Option<&str>) -> Result<(), StoreError> {
-    match store.begin_run(run) {
-        Ok(()) | Err(StoreError::Duplicate { .. }) => {}
-        Err(error) => return Err(error),
-    }
-    name.map_or(Ok(()), |name| store.add_tag(&run.id, name).map(drop))
+/// Adds a name to a run, if one is given.
+fn add_name(store: &mut Store, run_id: &str, name: Option<&str>) -> Result<(), StoreError> {
+    name.map_or(Ok(()), |name| store.add_tag(run_id, name).map(drop))
 }
 
 impl MeasuredRun {
@@ -252,12 +261,15 @@ impl MeasuredRun {
     /// an interrupt, and failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
-        if let Some(error) = self.store_error {
-            let stored = match error {
-                StoreError::UnknownRun { .. } => "the run was deleted while it was measured",
-                _ => "not all results above could be stored; earlier results are intact",
-            };
-            return Err(anyhow::Error::new(error).context(stored));
+        match self.store_error {
+            None => {}
+            Some(StoreError::UnknownRun { .. }) => {
+                anyhow::bail!("the run was deleted while it was measured")
+            }
+            Some(error) => {
+                let stored = "not all results above could be stored; earlier results are intact";
+                return Err(anyhow::Error::new(error).context(stored));
+            }
         }
         if let Err(error) = shown
             && !exit::is_output_closed(&error)

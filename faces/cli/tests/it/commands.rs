@@ -603,8 +603,38 @@ fn run_that_is_deleted_while_it_is_measured_stays_deleted() {
     let running = home.start(home.handover(words));
     wait_until("the run", || home.db().exists() && home.run("show gone").status.success());
     home.ok("delete gone");
+    let said = running.finish().code(1).tells(&["the run was deleted while it was measured"]);
+    assert!(!said.err.contains("no such run") && !said.out.contains("is in /"), "{said}");
+    assert!(home.runs().is_empty());
+}
+
+#[test]
+fn run_that_could_not_be_stored_for_a_while_and_was_deleted_stays_deleted() {
+    let home = Home::new();
+    let line = "run floor/empty floor/futex --idle-gap 20ms --time 1min --no-report --no-peers";
+    let mut running = home.start(home.handover(line.split(' ')));
+    wait_until("the run", || home.db().exists() && home.run("show").status.success());
+    let store = rusqlite::Connection::open(home.db()).expect("the store");
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE INSERT ON records BEGIN SELECT RAISE(FAIL, 'refused'); END";
+    store.execute_batch(refuse).expect("a trigger");
+    running.wait_for("floor/empty measured\n");
+    store.execute_batch("DROP TRIGGER refuse").expect("no trigger");
+    home.ok("delete last");
+    running.signal(Signal::INT);
     running.finish().code(1).tells(&["the run was deleted while it was measured"]);
     assert!(home.runs().is_empty());
+}
+
+#[test]
+fn interrupt_before_the_first_figure_of_a_deleted_run_exits_with_130() {
+    let home = Home::new();
+    // A round of hand-overs at intervals of 100 ms takes long.
+    let running = home.start(home.handover("run floor/futex --idle-gap 100ms".split(' ')));
+    wait_until("the run", || home.db().exists() && home.run("show").status.success());
+    home.ok("delete last");
+    running.signal(Signal::INT);
+    running.finish().code(130).tells(&["nothing is stored: interrupted"]);
 }
 
 #[test]
