@@ -12,7 +12,6 @@ use handover_harness::{Bench, Lab, Plan, Profile, prove};
 use handover_program::console;
 use handover_record::{Document, Proof};
 use handover_report::compare::{PROCESSES_MIN, Verdict};
-use handover_store::Store;
 use handover_suite::proof;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -81,11 +80,8 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     proofs.extend(lock_delay_proof(document));
     let copied = copied.transpose().map(|proof| proofs.extend(proof));
     document.run.proofs = proofs;
-    if let Some(path) = &measured.store {
-        Store::open(path)
-            .and_then(|mut store| store.finish_run(&document.run))
-            .map_err(exit::store_error)?;
-    }
+    measured.store_description();
+    let document = &measured.document;
     let is_judged = args.profile != Profile::Smoke;
     let shown = match args.json {
         true => stored::write_json(document, out),

@@ -257,6 +257,15 @@ fn add_name(store: &mut Store, run_id: &str, name: Option<&str>) -> Result<(), S
 }
 
 impl MeasuredRun {
+    /// Stores the description of the run again, with what was added to it since the run ended.
+    pub fn store_description(&mut self) {
+        let Some(path) = &self.store else { return };
+        let stored = Store::open(path).and_then(|mut store| store.finish_run(&self.document.run));
+        if let Err(error) = stored {
+            (self.store, self.store_error) = (None, Some(error));
+        }
+    }
+
     /// Returns the most important error of the run. The order is the store, the output (`shown`),
     /// an interrupt, and failed benchmarks.
     pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {

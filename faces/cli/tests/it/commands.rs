@@ -638,6 +638,23 @@ fn interrupt_before_the_first_figure_of_a_deleted_run_exits_with_130() {
 }
 
 #[test]
+fn proofs_of_a_deleted_run_are_shown() {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report");
+    let store = rusqlite::Connection::open(home.db()).expect("the store");
+    // Deletes the run at its end, before its proofs are stored.
+    let delete = "CREATE TRIGGER at_end AFTER UPDATE OF complete ON runs
+        BEGIN DELETE FROM runs WHERE run = NEW.run; END";
+    store.execute_batch(delete).expect("a trigger");
+    let mut running = home.start(home.handover(["prove", "--profile", "smoke"]));
+    running.wait_for(" measured\n");
+    running.signal(Signal::INT);
+    let said = running.finish().code(1).tells(&["the run was deleted while it was measured"]);
+    assert!(said.out.starts_with("planted cost "), "{said}");
+    assert_eq!(home.runs().len(), 1);
+}
+
+#[test]
 fn run_is_exported_in_formats_of_other_tools() {
     let home = Home::new();
     home.ok("run clock --profile smoke --no-report");
