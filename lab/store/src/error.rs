@@ -1,5 +1,6 @@
 //! Errors of the store: each names the file and a remedy.
 
+use crate::file::db_option;
 use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -19,7 +20,7 @@ pub enum StoreError {
     )]
     NoHome,
     /// The file to read does not exist.
-    #[error("{}: no such file; `handover run` creates it, or name another with --db FILE", .path.display())]
+    #[error("{}: no such file; `handover run{}` creates it, or name another with --db FILE", .path.display(), db_option(.path))]
     Absent {
         /// Path of the file.
         path: PathBuf,
@@ -103,7 +104,7 @@ pub enum StoreError {
         reason: String,
     },
     /// A stored run or one of its names is damaged.
-    #[error("{path}: run {run} is damaged: {reason}; `handover delete {run} --db {path}` removes it", path = .path.display())]
+    #[error("{path}: run {run} is damaged: {reason}; `handover delete {run}{}` removes it", db_option(.path), path = .path.display())]
     DamagedRun {
         /// Path of the file.
         path: PathBuf,
@@ -215,7 +216,7 @@ pub enum StoreError {
         candidates: Vec<String>,
     },
     /// The store contains no run.
-    #[error("{}: contains no run yet; `handover run` stores one", .path.display())]
+    #[error("{}: contains no run yet; `handover run{}` stores one", .path.display(), db_option(.path))]
     Empty {
         /// Path of the file.
         path: PathBuf,

@@ -88,6 +88,18 @@ fn default_path_from(
         .ok_or(StoreError::NoHome)
 }
 
+/// Returns the option `--db` that names a store in a printed command: quoted for a shell, with a
+/// space before it. Empty for the default store.
+pub fn db_option(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    if default_path().is_ok_and(|default| default == path) {
+        return String::new();
+    }
+    let path = path.to_string_lossy();
+    // Only a NUL byte cannot be quoted, and no path has one.
+    format!(" --db {}", shlex::try_quote(&path).unwrap_or_default())
+}
+
 /// Opens a store for writing. Creates the file and its folder if they do not exist.
 pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;

@@ -15,7 +15,7 @@ mod tags;
 mod transfer;
 
 pub use error::{ExportError, ImportError, StoreError};
-pub use file::{STORE_SCHEMA_VERSION, default_path};
+pub use file::{STORE_SCHEMA_VERSION, db_option, default_path};
 pub use lines::LINE_BYTES_MAX;
 pub use names::check_tag;
 pub use row::RunRow;

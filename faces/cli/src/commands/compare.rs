@@ -14,7 +14,7 @@ use handover_harness::ScratchFolder;
 use handover_program::{child, console};
 use handover_record::{Document, JSON_SCHEMA_VERSION, command_without_nth};
 use handover_report::compare::{self, Comparison, Rules};
-use handover_store::{Store, StoreError};
+use handover_store::{Store, StoreError, db_option};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -232,9 +232,10 @@ fn load_last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
     let of_baseline: Vec<&str> = baseline.split(',').collect();
     if last.tags.iter().chain([&last.id]).any(|it| of_baseline.contains(&it.as_str())) {
+        let db = db_option(store.path());
         return Err(to_usage_error(format!(
             "--baseline {baseline}: the last run belongs to the baseline; measure the other side: `handover run \
-             --repeat 7 --name this`, then `handover compare --baseline {baseline} this`"
+             --repeat 7 --name this{db}`, then `handover compare --baseline {baseline} this{db}`"
         )));
     }
     if let Some(name) = last.tags.first() {

@@ -14,7 +14,7 @@ use handover_classic::ranks::{Rank, is_rank_variable};
 use handover_harness::{DATE_OUT_OF_RANGE, Lab, ScratchFolder, unix_ns};
 use handover_program::{child, console};
 use handover_report::compare::Rules;
-use handover_store::Store;
+use handover_store::{Store, db_option};
 use handover_suite::mpi::Mpi;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
@@ -520,9 +520,10 @@ fn show(
         let fleet = fleet::load_fleet(store, name, rules)?;
         fleet::print(&fleet, results.json, results.all, out)?;
     }
-    let place = store.path().display();
-    let line =
-        format!("{nodes_count} nodes of {name} are in {place}; `handover fleet {name}` shows them");
+    let (path, db) = (store.path().display(), db_option(store.path()));
+    let line = format!(
+        "{nodes_count} nodes of {name} are in {path}; `handover fleet {name}{db}` shows them"
+    );
     match results.json {
         true => console::print_error(line),
         false => writeln!(out, "{line}")?,

@@ -10,7 +10,7 @@ use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, RunLog, RunObserv
 use handover_program::child::{self, EndedChild};
 use handover_program::{console, files};
 use handover_record::{Document, Host, Record, Run};
-use handover_store::{RunRow, Store, StoreError};
+use handover_store::{RunRow, Store, StoreError, db_option};
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -78,8 +78,8 @@ pub(super) fn check_name(options: &ResultOptions) -> anyhow::Result<()> {
         count => format!("{count} runs already have the name {name}"),
     };
     console::print_error(format_args!(
-        "{have}, and `compare` will use all of them; to start anew, run `handover delete {name} --db {}` first",
-        store.path().display()
+        "{have}, and `compare` will use all of them; to start anew, run `handover delete {name}{}` first",
+        db_option(store.path())
     ));
     Ok(())
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use handover_program::console;
 use handover_report::compare::{self, Rules};
 use handover_report::{Style, svg};
-use handover_store::{RunRow, Store};
+use handover_store::{RunRow, Store, db_option};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{ErrorKind, Write};
@@ -162,8 +162,10 @@ impl Site<'_> {
             (false, "/history") => self.history_page(request),
             (false, "/run") => self.run_page(request),
             (true, "/tag" | "/delete") if !self.is_writable => {
-                let text = "read-only; start `handover serve --writable` to name and delete runs";
-                return Response::error("403 Forbidden", text);
+                let db = stored::store_path(self.db).map_or_else(|_| String::new(), |it| db_option(&it));
+                let text =
+                    format!("read-only; start `handover serve --writable{db}` to name and delete runs");
+                return Response::error("403 Forbidden", &text);
             }
             (true, "/tag") => self.change_store(|store| {
                 store.add_tag(request.required("run")?, request.required("name")?)?;

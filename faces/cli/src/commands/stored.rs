@@ -8,7 +8,7 @@ use handover_program::console::{self, escape_control_characters};
 use handover_program::files;
 use handover_record::{Document, command_without_nth};
 use handover_report::NamedRun;
-use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
+use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, db_option, default_path};
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -173,8 +173,8 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let table = console::cut_tables(&runs_table(&rows), console::cut_width());
     out.write_all(table.as_bytes())?;
     if rows.iter().any(|row| row.damage.is_some()) {
-        let path = store.path().display();
-        writeln!(out, "`handover delete RUN --db {path}` removes a damaged run")?;
+        let db = db_option(store.path());
+        writeln!(out, "`handover delete RUN{db}` removes a damaged run")?;
     }
     Ok(())
 }

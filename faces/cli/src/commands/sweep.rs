@@ -10,6 +10,7 @@ use handover_harness::Lab;
 use handover_program::console;
 use handover_record::{ArgRange, Document};
 use handover_report::Sweep;
+use handover_store::db_option;
 use std::io::Write;
 
 /// Minimum number of measured values for a prediction.
@@ -115,8 +116,8 @@ fn show(
     print_sweeps(document, prediction, out)?;
     if let Some(store) = &measured.store {
         let id = &document.run.id;
-        let path = store.display();
-        writeln!(out, "run {id} is in {path}; `handover plot {id} --db {path}` draws it")?;
+        let (path, db) = (store.display(), db_option(store));
+        writeln!(out, "run {id} is in {path}; `handover plot {id}{db}` draws it")?;
     }
     Ok(())
 }

@@ -579,8 +579,7 @@ fn damaged_runs_are_listed_and_do_not_hide_other_runs() {
         UPDATE records SET checksum = 0 WHERE run = 2";
     store.execute_batch(damage).expect("the damage");
     drop(store);
-    let remedy =
-        |run: &str| format!("`handover delete {run} --db {}` removes", home.db().display());
+    let remedy = |run: &str| format!("`handover delete {run}` removes");
     let listed = home.ok("runs");
     let of_first = listed.lines().nth(1).expect("the first run");
     assert!(of_first.ends_with("damaged: its checksum is wrong"), "{listed}");
@@ -652,6 +651,21 @@ fn proofs_of_a_deleted_run_are_shown() {
     let said = running.finish().code(1).tells(&["the run was deleted while it was measured"]);
     assert!(said.out.starts_with("planted cost "), "{said}");
     assert_eq!(home.runs().len(), 1);
+}
+
+#[test]
+fn printed_command_names_the_store_quoted_for_a_shell() {
+    let home = Home::new();
+    home.run("show").code(2).tells(&["`handover run` creates it"]);
+    let run = |line: &str| said(home.handover(line.split(' ').chain(["--db", "my results.db"])));
+    let option = format!("--db '{}'", home.cwd().join("my results.db").display());
+    run("show").code(2).tells(&[&format!("`handover run {option}` creates it")]);
+    run("run clock/now --profile smoke --no-report --name a").code(0);
+    run("compare --baseline a")
+        .code(2)
+        .tells(&[&format!("--name this {option}`"), &format!("--baseline a this {option}`")]);
+    said(home.shell(&format!("handover delete a {option}"))).code(0);
+    run("show").code(2).tells(&[&format!("`handover run {option}` stores one")]);
 }
 
 #[test]

@@ -201,9 +201,7 @@ fn repeated_run_is_several_processes_with_one_name() {
     );
     // A name that other runs have already is reported, once.
     let said = home.run("run lock/free --profile smoke --name here --no-peers --no-report").code(0);
-    let remedy = format!("`handover delete here --db {}` first", home.db().display());
-    assert!(said.err.contains("3 runs already have the name here"), "{said}");
-    assert!(said.err.contains(&remedy), "{said}");
+    said.tells(&["3 runs already have the name here", "`handover delete here` first"]);
     // Smoke runs do not count as processes of a side.
     imported(&home, "here", 5, 1.0);
     imported(&home, "there", 5, 1.0);
