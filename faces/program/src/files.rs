@@ -121,9 +121,9 @@ impl FileReplacement {
     /// # Errors
     /// If the file cannot be created or opened, or [`check_output_path`] refuses it.
     pub fn create(path: &Path) -> io::Result<FileReplacement> {
+        check_output_path(path)?;
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;
-        check_output_path(&target)?;
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(FileReplacement { file: create_file(&target)?, paths: None });
         // A link without a path is not replaced by a file either: it may lead to one that was deleted.

@@ -162,9 +162,11 @@ impl Site<'_> {
             (false, "/history") => self.history_page(request),
             (false, "/run") => self.run_page(request),
             (true, "/tag" | "/delete") if !self.is_writable => {
-                let db = stored::store_path(self.db).map_or_else(|_| String::new(), |it| db_option(&it));
-                let text =
-                    format!("read-only; start `handover serve --writable{db}` to name and delete runs");
+                let db =
+                    stored::store_path(self.db).map_or_else(|_| String::new(), |it| db_option(&it));
+                let text = format!(
+                    "read-only; start `handover serve --writable{db}` to name and delete runs"
+                );
                 return Response::error("403 Forbidden", &text);
             }
             (true, "/tag") => self.change_store(|store| {

@@ -8,7 +8,9 @@ use handover_program::console::{self, escape_control_characters};
 use handover_program::files;
 use handover_record::{Document, command_without_nth};
 use handover_report::NamedRun;
-use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, db_option, default_path};
+use handover_store::{
+    ExportError, ImportError, RunRow, Store, StoreError, db_option, default_path,
+};
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -428,7 +428,7 @@ fn every_run_has_the_null_rows() {
 }
 
 #[test]
-fn output_does_not_replace_a_store() {
+fn output_does_not_replace_a_store_or_a_file_named_minus() {
     let home = Home::new();
     let store = home.cwd().join("kept.db");
     home.ok("run clock/rdtsc --profile smoke --no-report --no-peers --db kept.db");
@@ -445,6 +445,10 @@ fn output_does_not_replace_a_store() {
         }
     }
     assert_eq!(fs::read(&store).expect("a store"), before);
+    let minus = home.cwd().join("-");
+    fs::write(&minus, "mine").expect("a file");
+    home.run("report --db kept.db -o -").code(2).tells(&["name a file", "/dev/stdout"]);
+    assert_eq!(fs::read(&minus).expect("the file"), b"mine");
 }
 
 #[test]
