@@ -4,7 +4,7 @@ pub use handover_program::exit::*;
 
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 
 /// Joins the result of a measurement with that of showing it: neither error hides the other. If both failed, the exit
 /// code is that of showing. Output that its reader has closed is no error.
@@ -26,6 +26,17 @@ pub fn print_and_join(
 ) -> anyhow::Result<()> {
     let shown = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     join_results(measured, shown.map_err(anyhow::Error::from))
+}
+
+/// Converts the error of starting a command to a usage error if its program does not exist, or this
+/// process may not execute it.
+pub fn start_error(error: anyhow::Error) -> anyhow::Error {
+    match error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            to_usage_error(format!("{error:#}"))
+        }
+        _ => error,
+    }
 }
 
 /// Converts an error of a participant process to a usage error if its environment variable is

@@ -15,6 +15,7 @@ use handover_program::{child, console};
 use handover_record::{Document, JSON_SCHEMA_VERSION, command_without_nth};
 use handover_report::compare::{self, Comparison, Rules};
 use handover_store::{Store, StoreError, db_option};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -445,7 +446,7 @@ fn run_build(
     command.arg("--").args(&args.words);
     let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
     command.stdout(file(&stdout_file)?).stderr(file(&stderr_file)?);
-    let status = child::run(&mut command, interrupted)?.status;
+    let status = child::run(&mut command, interrupted).map_err(exit::start_error)?.status;
     check_interrupt(interrupted)?;
     // Two versions may not be able to read each other's store.
     let _ = std::fs::remove_file(folder.join("results.db"));
@@ -453,6 +454,16 @@ fn run_build(
     let mut bytes = Vec::new();
     stdout_file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
     let document = Document::from_json(&bytes);
+    // A run of another schema may lack fields, and then cannot be parsed.
+    let schema = match &document {
+        Ok(document) => Some(u64::from(document.schema)),
+        Err(_) => serde_json::from_slice(&bytes).ok().and_then(|it: Value| it["schema"].as_u64()),
+    };
+    if let Some(schema) = schema.filter(|it| *it != u64::from(JSON_SCHEMA_VERSION)) {
+        bail!(
+            "the output of `{build_path} run --json` has schema {schema}; this handover reads {JSON_SCHEMA_VERSION}"
+        );
+    }
     if !status.success() {
         let mut text = String::new();
         stderr_file.rewind()?;
@@ -485,12 +496,6 @@ fn run_build(
             "--ab {build_path}: not a build of handover: the output of `run --json` is not a run: {error}"
         ))
     })?;
-    if document.schema != JSON_SCHEMA_VERSION {
-        bail!(
-            "the output of {build_path} run has schema {}; this handover reads {JSON_SCHEMA_VERSION}",
-            document.schema
-        );
-    }
     Ok((document, !status.success()))
 }
 

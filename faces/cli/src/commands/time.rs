@@ -3,7 +3,7 @@
 use super::align_columns;
 use crate::exit::{
     Interrupted, InterruptedBeforeResults, InterruptedUnstored, check_interrupt, join_results,
-    to_usage_error,
+    start_error, to_usage_error,
 };
 use anyhow::{Context, bail};
 use clap::Args;
@@ -14,7 +14,7 @@ use handover_harness::stats::{MedianEstimate, median, median_over_passes};
 use handover_program::{child, console};
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -175,16 +175,6 @@ impl TimedCommand {
     fn ratio_to(&self, other: &TimedCommand) -> MedianEstimate {
         let ratios = self.wall_ns.iter().zip(&other.wall_ns).map(|(own, other)| own / other);
         median_over_passes(&ratios.collect::<Vec<f64>>())
-    }
-}
-
-/// Converts the error of starting a command to a usage error if its program does not exist or cannot be executed.
-fn start_error(error: anyhow::Error) -> anyhow::Error {
-    match error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind) {
-        Some(ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
-            to_usage_error(format!("{error:#}"))
-        }
-        _ => error,
     }
 }
 

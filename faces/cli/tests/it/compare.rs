@@ -179,6 +179,10 @@ fn ab_measures_two_builds_in_turn() {
     home.run("compare --ab /bin/false /bin/false lock")
         .code(2)
         .tells(&["/bin/false", "not a build of handover"]);
+    fs::write(home.cwd().join("text"), "").expect("a file");
+    home.run("compare --ab ./text ./text lock").code(2).tells(&["/text: Permission denied"]);
+    write_script(&home.cwd().join("newer"), "#!/bin/sh\necho '{\"schema\": 7}'\n");
+    home.run("compare --ab ./newer ./newer lock").code(1).tells(&["./newer", "has schema 7"]);
 }
 
 #[test]
