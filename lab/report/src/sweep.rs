@@ -301,7 +301,7 @@ impl Sweep<'_> {
                 let warned = curve.points.iter().filter(|it| !it.1.warnings.is_empty()).count();
                 let text = match curve.law {
                     Ok(law) if warned > 0 => format!(
-                        "{}; {warned} of the {} figures have warnings",
+                        "{}; figures with warnings: {warned} of {}",
                         law_in_words(law, &curve.rates()),
                         curve.points.len()
                     ),

@@ -155,7 +155,7 @@ fn isolation(facts: &MachineFacts) -> Finding {
         Some(cpus) if is_confined_to(facts, cpus) => about.fine(format!("CPUs {cpus}")),
         Some(cpus) => about.note(
             format!("CPUs {cpus} are isolated, but others may be measured"),
-            format!("taskset -c {cpus} handover …"),
+            format!("taskset -c {cpus} handover run"),
         ),
     }
 }
@@ -184,7 +184,7 @@ fn tickless(facts: &MachineFacts) -> Finding {
         }
         Some(cpus) => about.note(
             format!("CPUs {cpus} run without a tick, but others may be measured"),
-            format!("taskset -c {cpus} handover …"),
+            format!("taskset -c {cpus} handover run"),
         ),
     }
 }
@@ -523,7 +523,7 @@ mod tests {
         let facts = MachineFacts { cpus_allowed: (0..8).collect(), ..quiet() };
         for finding in [isolation(&facts), tickless(&facts)] {
             assert_eq!(finding.level, FindingLevel::Note, "{finding:?}");
-            assert_eq!(finding.fix.as_deref(), Some("taskset -c 2-7 handover …"));
+            assert_eq!(finding.fix.as_deref(), Some("taskset -c 2-7 handover run"));
         }
     }
 

@@ -46,7 +46,7 @@ fn table_of_a_sweep_shows_modes_and_warnings() {
     assert!(rows[1].contains("70 % 30.0 ns + 30 % 200 ns"), "{drawn}");
     assert!(rows[1].ends_with(WarningCode::Bimodal.table_letters()), "{drawn}");
     assert!(rows[0].ends_with("0.99"), "{drawn}");
-    assert!(drawn.contains("1 of the 4 figures have warnings"), "{drawn}");
+    assert!(drawn.contains("figures with warnings: 1 of 4"), "{drawn}");
 }
 
 #[test]
