@@ -1,6 +1,6 @@
 //! Identity of a figure, by which the records of several runs are matched.
 
-use handover_record::{ContenderKind, Record, Unit};
+use handover_record::{ContenderKind, Record, TimingKind, Unit};
 use std::collections::BTreeMap;
 
 /// Identity of a figure across runs: id, contender, arguments and placement.
@@ -51,6 +51,18 @@ impl FigureKey {
             }
         }
     }
+}
+
+/// Returns the key that two records must share for a comparison of their values: the figure, and
+/// the kind of timing. Only operations that are timed alone contain a reading of the clock.
+pub fn comparable_key(record: &Record) -> (FigureKey, TimingKind) {
+    (FigureKey::from_record(record), record.summary.timing_kind())
+}
+
+/// Returns the most frequent kind of timing; `Batch` if both are equally frequent.
+pub fn usual_timing(kinds: impl Iterator<Item = TimingKind>) -> TimingKind {
+    let (singles, batches): (Vec<_>, Vec<_>) = kinds.partition(|it| *it == TimingKind::Single);
+    if singles.len() > batches.len() { TimingKind::Single } else { TimingKind::Batch }
 }
 
 /// Returns the figures to compare. They are those of our contenders, or else of the floors, or else

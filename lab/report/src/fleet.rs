@@ -11,11 +11,11 @@ pub(crate) mod robust;
 mod table;
 
 use crate::compare::Rules;
-use crate::figure_key::{FigureKey, compared_figures};
+use crate::figure_key::{FigureKey, compared_figures, usual_timing};
 use crate::format;
 use crate::seen::is_smoke;
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
-use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, Unit};
+use handover_record::{ContenderKind, Document, Finding, FindingLevel, Record, TimingKind, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +97,8 @@ pub struct Row {
     pub faster_count: usize,
     /// Reason why the nodes are not compared; empty if they are.
     pub why: String,
-    /// Values of the nodes that have the figure.
+    /// Values of the nodes that have the figure, and timed its operations as most nodes did: singly
+    /// or in batches.
     #[serde(rename = "nodes")]
     pub figures: Vec<NodeFigure>,
 }
@@ -279,7 +280,8 @@ struct NodeCell {
     kind: ContenderKind,
     /// `true` if the figure of a node comes from a smoke run.
     is_smoke: bool,
-    figures: Vec<NodeFigure>,
+    /// Figure of each node that has it, with the kind of timing.
+    figures: Vec<(TimingKind, NodeFigure)>,
 }
 
 impl NodeTable {
@@ -322,12 +324,12 @@ impl NodeTable {
         });
         let node = self.nodes.len();
         // Twins of a null benchmark have one key.
-        if cell.figures.last().is_some_and(|last| last.node == node) {
+        if cell.figures.last().is_some_and(|(_, last)| last.node == node) {
             return;
         }
         cell.is_smoke |= is_smoke(record);
         let summary = &record.summary;
-        cell.figures.push(NodeFigure {
+        let figure = NodeFigure {
             node,
             median: summary.median,
             low: summary.low,
@@ -337,20 +339,24 @@ impl NodeTable {
             p: None,
             p_corrected: None,
             apart: false,
-        });
+        };
+        cell.figures.push((summary.timing_kind(), figure));
     }
 
     /// Compares the nodes in the figures that [`compared_figures`] selects.
     fn into_fleet(mut self, name: &str, rules: Rules) -> Fleet {
         let shown = compared_figures(&self.keys, |key| self.cells[key].kind, rules.all);
         let shown: Vec<FigureKey> = shown.into_iter().cloned().collect();
+        let mut left_out = Vec::new();
         let mut rows: Vec<Row> = shown
             .into_iter()
-            .filter_map(|key| self.cells.remove(&key).map(|cell| tested_row(key, cell)))
+            .filter_map(|key| {
+                self.cells.remove(&key).map(|cell| tested_row(key, cell, &mut left_out))
+            })
             .collect();
         correct_p_values(&mut rows, rules.threshold);
         let apart = self.apart_nodes(&rows);
-        let notes = self.notes();
+        let notes = self.notes(&left_out);
         Fleet {
             schema: FLEET_SCHEMA,
             name: name.to_string(),
@@ -400,9 +406,20 @@ impl NodeTable {
         apart
     }
 
-    /// Returns reasons not to trust the comparison as a whole, one sentence each.
-    fn notes(&self) -> Vec<String> {
+    /// Returns reasons not to trust the comparison as a whole, one sentence each. `left_out` has the
+    /// node of each figure that was timed in another way than on most nodes.
+    fn notes(&self, left_out: &[usize]) -> Vec<String> {
         let mut notes = Vec::new();
+        if !left_out.is_empty() {
+            let nodes: BTreeSet<usize> = left_out.iter().copied().collect();
+            let names: Vec<&str> = nodes.iter().map(|it| &*self.nodes[*it].name).collect();
+            notes.push(format!(
+                "{} left out, of {}: their operations were timed in another way (singly or in batches) than on most \
+                 nodes.",
+                format::counted(left_out.len(), "figure"),
+                format::listed(&names)
+            ));
+        }
         let unended: Vec<String> =
             self.nodes.iter().filter(|it| !it.complete).map(|it| it.name.clone()).collect();
         if !unended.is_empty() {
@@ -426,9 +443,15 @@ impl NodeTable {
     }
 }
 
-/// Creates the row of a figure, with the uncorrected p-value of each node.
-fn tested_row(key: FigureKey, cell: NodeCell) -> Row {
-    let NodeCell { unit, is_smoke, mut figures, .. } = cell;
+/// Creates the row of a figure, with the uncorrected p-value of each node. Nodes whose operations
+/// were timed in another way than on most are added to `left_out` instead.
+fn tested_row(key: FigureKey, cell: NodeCell, left_out: &mut Vec<usize>) -> Row {
+    let NodeCell { unit, is_smoke, figures, .. } = cell;
+    let usual = usual_timing(figures.iter().map(|(timing, _)| *timing));
+    let (figures, others): (Vec<_>, Vec<_>) =
+        figures.into_iter().partition(|(timing, _)| *timing == usual);
+    left_out.extend(others.iter().map(|(_, figure)| figure.node));
+    let mut figures: Vec<NodeFigure> = figures.into_iter().map(|(_, figure)| figure).collect();
     let mut values: Vec<f64> = figures.iter().map(|it| it.median).collect();
     let above_0 = values.iter().all(|value| *value > 0.0 && value.is_finite());
     let why = if is_smoke {

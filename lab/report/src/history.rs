@@ -164,7 +164,7 @@ impl History {
         lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         if self.left_out > 0 {
             let text = format!(
-                "{} left out: their arguments or machine differ from the last run's.",
+                "{} left out: their arguments, machine or kind of timing differ from the last run's.",
                 format::counted(self.left_out, "run")
             );
             lines.extend(wrap(&text, Tone::Warning, 2, laid_out));

@@ -1,6 +1,7 @@
 //! Selection and order of the figures, and of the contenders that are listed.
 
-use crate::{FigureKey, format};
+use crate::figure_key::comparable_key;
+use crate::format;
 use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
 use std::cmp::Ordering;
 
@@ -191,10 +192,11 @@ pub(crate) fn find_or_push<T>(
     &mut list[place]
 }
 
-/// Returns the record of the same figure in another run.
+/// Returns the record of the same figure in another run, if its operations were timed in the same
+/// way.
 pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
-    let key = FigureKey::from_record(record);
-    other.records.iter().find(|it| it.id == record.id && FigureKey::from_record(it) == key)
+    let key = comparable_key(record);
+    other.records.iter().find(|it| it.id == record.id && comparable_key(it) == key)
 }
 
 /// Returns the line that describes the machine: its name, CPU model, CPUs and hypervisor.

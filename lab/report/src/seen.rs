@@ -1,7 +1,7 @@
 //! Changes to a run before it is shown: warnings about figures that differ from earlier runs on the
 //! same machine, and removal of the ratios of smoke runs.
 
-use crate::FigureKey;
+use crate::figure_key::{FigureKey, comparable_key};
 use crate::format;
 use handover_record::{Document, Record, TimingKind, Warning, WarningCode};
 use std::collections::BTreeMap;
@@ -21,16 +21,15 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
             && it.host.cpu_model == document.host.cpu_model
             && it.run.id != document.run.id
     };
-    let key = |it: &Record| (FigureKey::from_record(it), it.summary.timing_kind());
     let mut known: BTreeMap<(FigureKey, TimingKind), Vec<f64>> = BTreeMap::new();
     for record in earlier.iter().filter(is_comparable).flat_map(|it| &it.records) {
         if !is_smoke(record) {
-            known.entry(key(record)).or_default().push(record.summary.median);
+            known.entry(comparable_key(record)).or_default().push(record.summary.median);
         }
     }
     for record in document.records.iter_mut().filter(|it| !is_smoke(it)) {
         let Some((low, high)) = record.summary.interval_bounds() else { continue };
-        let Some(medians) = known.get(&key(record)) else { continue };
+        let Some(medians) = known.get(&comparable_key(record)) else { continue };
         let is_outside = medians.iter().any(|median| *median < low || *median > high);
         if medians.len() + 1 < RUNS_MIN || !is_outside {
             continue;

@@ -7,7 +7,8 @@ use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
 use handover_program::{console, files};
-use handover_record::{Record, Unit, WarningCode};
+use handover_record::{Unit, WarningCode};
+use handover_report::comparable_key;
 use handover_report::history::{History, RunFigure};
 use handover_store::{Store, StoredFigure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Runs on another machine than the last, or than --host names, are left out; so are those with \
-other arguments or placement than the last of this machine, and smoke runs, which measure nothing."
+other arguments, placement or kind of timing than the last of this machine, and smoke runs, which measure nothing."
 )]
 pub struct HistoryArgs {
     /// Id of the figure, as `handover show` prints it
@@ -107,7 +108,7 @@ fn without_smoke_figures(
     Ok(figures)
 }
 
-/// Creates a history of those figures that have the machine and the settings of the last one.
+/// Creates a history of those figures that have the machine, the settings and the kind of timing of the last one.
 /// Counts the others.
 fn history_of_figures(
     id: &str,
@@ -118,8 +119,9 @@ fn history_of_figures(
 ) -> History {
     let all = figures.len();
     let unit = figures.last().map_or(Unit::Ns, |it| it.record.unit);
-    let like_the_last = figures.last().map(|it| (it.host.clone(), comparable_settings(&it.record)));
-    figures.retain(|it| Some((it.host.clone(), comparable_settings(&it.record))) == like_the_last);
+    let key = |it: &StoredFigure| (it.host.clone(), comparable_key(&it.record));
+    let last_key = figures.last().map(key);
+    figures.retain(|it| Some(key(it)) == last_key);
     let left_out = all - figures.len();
     if let Some(last) = last {
         figures.drain(..figures.len().saturating_sub(last as usize));
@@ -139,15 +141,28 @@ fn history_of_figures(
     History::new(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
 }
 
-/// Returns the settings that all figures of a history must share.
-fn comparable_settings(record: &Record) -> impl PartialEq + use<> {
-    let participants = &record.participants;
-    (
-        record.args.clone(),
-        record.unit,
-        participants.placement.clone(),
-        participants.processes,
-        participants.idle_gap_ns,
-        participants.neighbour_cpu.is_some(),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_excludes_runs_that_timed_operations_in_another_way_than_the_last() {
+        let json = include_str!("pool/document.json");
+        let document: handover_record::Document = serde_json::from_str(json).expect("a document");
+        let figure = |batch: u64| {
+            let mut record = document.records[0].clone();
+            record.summary.batch = batch;
+            StoredFigure {
+                run: String::new(),
+                started_unix_ns: 0,
+                host: "host".to_string(),
+                version: String::new(),
+                commit: String::new(),
+                record,
+            }
+        };
+        let figures = [90, 1, 80].map(figure).to_vec();
+        let history = history_of_figures("lock/free", "handover", figures, None, |_| Vec::new());
+        assert_eq!((history.runs.len(), history.left_out), (2, 1));
+    }
 }

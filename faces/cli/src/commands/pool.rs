@@ -2,14 +2,15 @@
 
 use handover_harness::stats;
 use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
-use handover_report::FigureKey;
+use handover_report::{FigureKey, usual_timing};
 use std::collections::BTreeMap;
 
 /// Combines runs, given in order of time, into one. A single run is returned as it is; `None` without runs.
 ///
 /// The result has each figure of any run. A figure is the median over the passes of all runs that have it, with an
-/// interval over them. Other numbers are medians over these runs, or those of the last one. The time is that of the
-/// first run; all else is as in the last.
+/// interval over them. Runs that timed its operations in another way than most (singly or in batches) do not count.
+/// Other numbers are medians over these runs, or those of the last one. The time is that of the first run; all else is
+/// as in the last.
 pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let (first, last) = (runs.first()?, runs.last()?);
     let mut pooled = last.clone();
@@ -35,8 +36,12 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     Some(pooled)
 }
 
-/// Combines the records of one figure from several runs. `None` without records.
-fn pool_records(alike: &[&Record]) -> Option<Record> {
+/// Combines the records of one figure from several runs, without those whose operations were timed
+/// in another way than in most runs. `None` without records.
+fn pool_records(records: &[&Record]) -> Option<Record> {
+    let usual = usual_timing(records.iter().map(|it| it.summary.timing_kind()));
+    let timed_alike = records.iter().filter(|it| it.summary.timing_kind() == usual);
+    let alike: &[&Record] = &timed_alike.copied().collect::<Vec<_>>();
     let last = *alike.last()?;
     let mut pooled = last.clone();
     let each = |of: fn(&Record) -> Option<f64>| median_if_any(alike.iter().filter_map(|it| of(it)));
@@ -228,6 +233,21 @@ mod tests {
         assert_eq!(ids, [&runs[0].records[0].id, "another/figure"]);
         assert_eq!(pooled.records[0].rounds.len(), 16);
         assert_eq!(pooled.run.started_unix_ns, 7);
+    }
+
+    #[test]
+    fn runs_that_timed_operations_in_another_way_than_most_are_left_out() {
+        let mut runs = [run(10.0), run(20.0), run(1000.0)];
+        for (run, batch) in runs.iter_mut().zip([90, 90, 1]) {
+            let it = &mut run.records[0].summary;
+            (it.batch, it.samples, it.single_ops) = (batch, 3000, 700);
+        }
+        let pooled = pool_runs(&runs).expect("pool the runs");
+        let it = &pooled.records[0].summary;
+        assert_eq!((it.median, it.batch, it.timed_alone_count()), (18.5, 90, 1400));
+        runs[1].records[0].summary.batch = 1;
+        let pooled = pool_runs(&runs).expect("pool the runs");
+        assert_eq!(pooled.records[0].summary.timed_alone_count(), 6000);
     }
 
     #[test]

@@ -114,6 +114,18 @@ fn node_with_an_uncertain_figure_is_not_named_for_it() {
 }
 
 #[test]
+fn node_that_timed_operations_singly_is_not_compared_with_nodes_that_timed_batches() {
+    let mut nodes = nodes(6, 20, &[7]);
+    assert_eq!(apart(&fleet_of(nodes.clone(), Rules::default())), [7]);
+    nodes[7].records.iter_mut().for_each(|it| it.summary.batch = 1);
+    let fleet = fleet_of(nodes, Rules::default());
+    assert_eq!(apart(&fleet), [0; 0]);
+    assert!(fleet.rows.iter().all(|row| row.figures.len() == 19), "{:?}", fleet.rows);
+    let note = "4 figures left out, of node0007: their operations were timed in another way";
+    assert!(fleet.notes[0].starts_with(note), "{:?}", fleet.notes);
+}
+
+#[test]
 fn table_lists_the_nodes_that_stand_apart_with_their_own_findings() {
     let mut nodes = nodes(5, 40, &[11]);
     for node in &mut nodes {

@@ -218,6 +218,10 @@ fn figures_of_different_placement_are_not_compared() {
     assert!(page.contains(ratio));
     let page = render_html_with_other_runs(&placed("near", 818.0), &[placed("same", 4237.0)]);
     assert!(!page.contains(ratio) && !page.contains("4.24 µs"));
+    let mut singly = placed("near", 4237.0);
+    singly.document.records[0].summary.batch = 1;
+    let page = render_html_with_other_runs(&placed("near", 818.0), &[singly]);
+    assert!(!page.contains(ratio), "operations timed singly are compared with batches");
 }
 
 #[test]
