@@ -165,6 +165,11 @@ pub struct Row {
     pub a: f64,
     /// Median over the processes of side B.
     pub b: f64,
+    /// Number of processes of side A by which the row is. Processes that lack the figure, or timed
+    /// it in another way, do not count.
+    pub a_processes_count: usize,
+    /// Number of processes of side B by which the row is.
+    pub b_processes_count: usize,
     /// Ratio of B to A (Hodges-Lehmann estimate), above 1 if B needs more time or memory. `None`
     /// unless both are above 0.
     pub ratio: Option<f64>,
@@ -249,7 +254,8 @@ impl Comparison {
 ///
 /// A figure is *worse* if all of these hold, and *better* if they hold in the other direction:
 ///
-/// - each side has it in at least five processes;
+/// - each side has it in at least five processes that timed its operations alike, that is, singly
+///   or in batches;
 /// - the estimated ratio differs from 1 by more than the threshold, and by more than two equal
 ///   contenders differ in the same processes;
 /// - the Mann-Whitney test finds a difference at the 5 % level;
@@ -271,8 +277,6 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let mut figures: Vec<Vec<Row>> = Vec::new();
     let mut tests: Vec<family::TestValues> = Vec::new();
     let mut are_several: Vec<bool> = Vec::new();
-    // Number of processes of the smaller side, for each test.
-    let mut counts: Vec<usize> = Vec::new();
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
         match (cell.count(0, table.a_count), cell.count(table.a_count, table.count)) {
@@ -282,33 +286,35 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
                 let has_values =
                     |by: &Statistic| *by != Statistic::P99 || cell.has_tail(table.a_count);
                 let by: Vec<Statistic> = Statistic::ALL.into_iter().filter(has_values).collect();
-                let rows = by.iter().map(|by| {
+                let rows = by.into_iter().map(|by| {
                     let visible = visible[usize::from(cell.uses_several_cpus)];
                     // The nulls are timed in batches and have no p99: its resolution is at least as
                     // coarse.
                     let seen = match by {
                         Statistic::P99 => visible.into_iter().flatten().fold(0.0, f64::max),
-                        _ => visible[*by as usize].unwrap_or(0.0),
+                        _ => visible[by as usize].unwrap_or(0.0),
                     };
-                    row(key, cell, *by, table.a_count, rules.threshold.max(seen))
+                    row(key, cell, by, table.a_count, rules.threshold.max(seen))
                 });
-                figures.push(rows.collect());
+                let rows: Vec<Row> = rows.collect();
+                // A row without a possible verdict must not raise the p-values of the others.
+                tests.extend(rows.iter().map(|row| match row.why.as_str() {
+                    "" => cell.logs(row.by),
+                    _ => vec![f64::NAN; table.count],
+                }));
+                figures.push(rows);
                 are_several.push(cell.uses_several_cpus);
-                tests.extend(by.iter().map(|by| cell.logs(*by)));
-                let count =
-                    cell.count(0, table.a_count).min(cell.count(table.a_count, table.count));
-                counts.extend(by.iter().map(|_| count));
             }
         }
     }
     let p = family::corrected_p_values(&tests, table.a_count);
-    for ((row, p), count) in figures.iter_mut().flatten().zip(p).zip(counts) {
+    for (row, p) in figures.iter_mut().flatten().zip(p) {
         if row.why.is_empty() {
             row.p_corrected = if row.ratio.is_some_and(|it| it < 1.0) { p.below } else { p.above };
             row.verdict = verdict(row, rules.threshold);
         }
         if row.verdict == Verdict::TooNoisy {
-            row.further_processes = further_processes(row, count, rules.threshold);
+            row.further_processes = further_processes(row, rules.threshold);
         }
     }
     set_detectable_increases(&mut figures, &tests, table.a_count);
@@ -452,7 +458,8 @@ struct FigureValues {
 
 impl FigureValues {
     /// Keeps only the values of processes that timed the operations in one way, if enough did so. Otherwise sets
-    /// `has_mixed_timing`. Only operations that are timed alone contain a reading of the clock.
+    /// `has_mixed_timing`. Only operations that are timed alone contain a reading of the clock. Of two ways in which
+    /// enough did so, it keeps the one that leaves more processes on the smaller side.
     fn keep_one_timing(&mut self, a_count: usize) {
         let (a, b) = self.timing.split_at(a_count);
         let count =
@@ -462,10 +469,11 @@ impl FigureValues {
         if !kinds.iter().all(|kind| self.timing.contains(&Some(*kind))) {
             return;
         }
-        let Some(kept) = kinds.into_iter().find(|kind| fewer(*kind) >= PROCESSES_MIN) else {
+        let kept = if fewer(kinds[0]) > fewer(kinds[1]) { kinds[0] } else { kinds[1] };
+        if fewer(kept) < PROCESSES_MIN {
             self.has_mixed_timing = true;
             return;
-        };
+        }
         for (place, timing) in self.timing.iter().enumerate() {
             if *timing != Some(kept) {
                 self.values.iter_mut().for_each(|values| values[place] = f64::NAN);
@@ -614,6 +622,8 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
         by,
         a: middle(&a),
         b: middle(&b),
+        a_processes_count: a.len(),
+        b_processes_count: b.len(),
         ratio: shift.map(|it| it.0.exp()),
         low: interval.map(|it| it.1.exp()),
         high: interval.map(|it| it.2.exp()),
@@ -633,8 +643,9 @@ fn row(key: &FigureKey, cell: &FigureValues, by: Statistic, a_count: usize, leas
 /// Returns `None` if it is too large. The estimate assumes that the ratio and the spread stay as
 /// they are: intervals, and with them the resolution, narrow with the square root of the number of
 /// processes.
-fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
+fn further_processes(row: &Row, threshold: f64) -> Option<u32> {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else { return None };
+    let count = row.a_processes_count.min(row.b_processes_count);
     let (shift, half_width) = (ratio.ln().abs(), (high / low).ln() / 2.0);
     (1..=FURTHER_PROCESSES_MAX).find(|further| {
         let narrowed = (count as f64 / (count as f64 + f64::from(*further))).sqrt();

@@ -134,19 +134,44 @@ fn format_p_value(p: f64) -> String {
     if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
 }
 
+/// Returns the id of a row, with its contender if the id has several.
+fn row_name(comparison: &Comparison, row: &Row) -> String {
+    let mut twins = comparison.rows.iter().filter(|it| it.id == row.id);
+    match twins.all(|it| it.contender == row.contender) {
+        true => row.id.clone(),
+        false => format!("{} [{}]", row.id, row.contender),
+    }
+}
+
+/// Returns the sentence about figures whose rows are not by all processes. `None` if there are none.
+fn partial_rows_line(comparison: &Comparison) -> Option<String> {
+    let (a_count, b_count) = (comparison.a.runs.len(), comparison.b.runs.len());
+    let is_partial = |row: &&Row| {
+        row.by != Statistic::P99
+            && row.why.is_empty()
+            && (row.a_processes_count, row.b_processes_count) != (a_count, b_count)
+    };
+    let name = |row: &Row| {
+        let (a, b) = (row.a_processes_count, row.b_processes_count);
+        format!("{} ({a} of A, {b} of B)", row_name(comparison, row))
+    };
+    let names: Vec<String> = comparison.rows.iter().filter(is_partial).map(name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "Not by all processes: {}. The others lack the figure, or timed its operations in another way (singly or \
+             in batches).",
+            format::listed(&names)
+        )
+    })
+}
+
 /// Returns the sentence about further processes that would give verdicts. `None` if no figure has
 /// an estimate. Figures with equal estimates are listed together.
 fn further_processes_line(comparison: &Comparison) -> Option<String> {
-    let rows = || comparison.rows.iter().filter(|row| row.by != Statistic::P99);
     let mut by_count: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-    for row in rows() {
+    for row in comparison.rows.iter().filter(|row| row.by != Statistic::P99) {
         let Some(count) = row.further_processes else { continue };
-        let is_alone = rows().filter(|it| it.id == row.id).all(|it| it.contender == row.contender);
-        let name = match is_alone {
-            true => row.id.clone(),
-            false => format!("{} [{}]", row.id, row.contender),
-        };
-        by_count.entry(count).or_default().push(name);
+        by_count.entry(count).or_default().push(row_name(comparison, row));
     }
     let parts: Vec<String> = by_count
         .into_iter()
@@ -196,6 +221,9 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
         add(&format!("Cannot say: {why}."), Tone::Warning);
+    }
+    if let Some(line) = partial_rows_line(comparison) {
+        add(&line, Tone::Warning);
     }
     if let Some(line) = further_processes_line(comparison) {
         add(&line, Tone::Plain);

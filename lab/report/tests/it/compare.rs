@@ -152,6 +152,42 @@ fn operations_timed_alone_are_not_compared_with_batches() {
 }
 
 #[test]
+fn kind_of_timing_that_most_processes_have_is_compared_and_their_number_is_reported() {
+    let side = |name: &str, value: f64| {
+        let singles = runs_of_one_value(&format!("{name}-singles"), 5, 1.2 * value, 1);
+        [runs_of_one_value(name, 9, value, 90), singles].concat()
+    };
+    let comparison = compared(&(side("a", 100.0), side("b", 110.0)), 0.02);
+    let row = &comparison.rows[0];
+    assert_eq!((row.a, row.b, row.verdict), (100.0, 110.0, Verdict::Worse));
+    let json = serde_json::to_value(row).expect("a row");
+    assert_eq!((&json["a_processes_count"], &json["b_processes_count"]), (&9.into(), &9.into()));
+    let drawn = render_comparison(&comparison, 160, PLAIN);
+    let line = "Not by all processes: sched/fair-index (9 of A, 9 of B).";
+    assert!(drawn.contains(line), "{drawn}");
+}
+
+#[test]
+fn figures_without_a_possible_verdict_do_not_hide_a_regression() {
+    let mixed = [("mixed/one", [0, 1, 2, 5, 6]), ("mixed/two", [1, 3, 4, 8, 9])];
+    let run_of = |place: usize| {
+        let slower = if place < 5 { 1.0 } else { 1.1 };
+        let value = (100.0 + (place % 5) as f64) * slower;
+        let mut records = vec![record("lock/free", "handover", ContenderKind::Ours, value)];
+        for (id, singles) in &mixed {
+            let (value, batch) = if singles.contains(&place) { (1000.0, 1) } else { (100.0, 90) };
+            let mut it = record(id, "handover", ContenderKind::Ours, value + place as f64 / 1e6);
+            it.summary.batch = batch;
+            records.push(it);
+        }
+        Document::new(handover_record::Run { id: format!("run{place}"), ..run() }, records)
+    };
+    let comparison = compared(&((0..5).map(run_of).collect(), (5..10).map(run_of).collect()), 0.02);
+    assert!(comparison.count(Verdict::CannotSay) >= 2, "{:?}", comparison.rows);
+    assert_eq!(verdict(&comparison, "lock/free", "handover"), Verdict::Worse);
+}
+
+#[test]
 fn runs_of_one_build_do_not_regress_in_99_of_100_trials() {
     // Consecutive seeds, not selected by their results.
     let (seeds, trials) = (1..=if is_long() { 100 } else { 1 }, 100);
