@@ -451,8 +451,7 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
             let limit = units::format_rate(limit);
             match law.sigma {
                 ..0.995 => format!("the rate rises with N, but stays below {limit}"),
-                ..=1.005 => "the rate is the same for every N".to_string(),
-                _ => format!("the rate falls with N, but stays above {limit}"),
+                _ => "the rate is the same for every N".to_string(),
             }
         }
         (None, None) => "the rate rises in proportion to N".to_string(),
@@ -515,7 +514,6 @@ mod tests {
             (0.0, "the rate rises in proportion to N"),
             (0.5, "the rate rises with N, but stays below 2.00 M/s"),
             (1.0, "the rate is the same for every N"),
-            (2.0, "the rate falls with N, but stays above 500 k/s"),
         ] {
             assert!(words(sigma).ends_with(said), "{}", words(sigma));
         }
