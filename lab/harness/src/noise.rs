@@ -1,7 +1,7 @@
 //! Warnings about figures, which are stored with the figures.
 
 use crate::stats::{self, MedianEstimate, Modes};
-use handover_record::{Round, TimingKind, Warning, WarningCode};
+use handover_record::{Round, Warning, WarningCode};
 use std::collections::BTreeSet;
 
 /// Share of steal time above which a warning names the hypervisor as the cause.
@@ -171,21 +171,19 @@ fn relative_drift(rounds: &[Round]) -> Option<f64> {
 
 /// Returns a warning if the rate of operations contradicts the time per operation. It takes into
 /// account that `concurrent_operations` operations overlap. Possible causes are participants that
-/// work at the same time; work between operations that are timed alone, which the rate includes; and some batches that
-/// took much longer than most, which hardly change the figure, a median.
+/// work at the same time; work between the operations, which a rate by wall-clock time includes; and some operations
+/// that took much longer than most, which hardly change the figure, a median.
 pub(crate) fn rate_warning(
     rate_per_s: f64,
     figure_ns: f64,
     concurrent_operations: f64,
-    timing: TimingKind,
+    is_by_wall_clock: bool,
 ) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / concurrent_operations.max(1.0);
     let is_far = product > 0.0 && !(1.0 / RATE_RATIO_MAX..=RATE_RATIO_MAX).contains(&product);
-    let why = match timing {
-        TimingKind::Single => {
-            "the rate is by wall-clock time, which includes the work between operations"
-        }
-        TimingKind::Batch => "some stretches of the rounds took much longer than most",
+    let why = match is_by_wall_clock {
+        true => "the rate is by wall-clock time, which includes the work between operations",
+        false => "some operations took much longer than most",
     };
     is_far.then(|| Warning {
         code: WarningCode::Rate,
@@ -250,14 +248,14 @@ mod tests {
 
     #[test]
     fn rate_that_contradicts_the_figure_is_reported() {
-        assert_eq!(rate_warning(1e9 / 100.0, 100.0, 1.0, TimingKind::Single), None);
-        assert_eq!(
-            rate_warning(2e9 / 100.0, 100.0, 2.0, TimingKind::Single),
-            None,
-            "warned although two ran at a time"
-        );
-        let warning =
-            rate_warning(0.4e9 / 100.0, 100.0, 1.0, TimingKind::Single).expect("far from 1");
-        assert!(warning.code == WarningCode::Rate && warning.text.contains("0.40"), "{warning:?}");
+        assert_eq!(rate_warning(1e9 / 100.0, 100.0, 1.0, true), None);
+        let of_two = rate_warning(2e9 / 100.0, 100.0, 2.0, true);
+        assert_eq!(of_two, None, "warned although two ran at a time");
+        for (is_by_wall_clock, why) in [(true, "by wall-clock time"), (false, "took much longer")] {
+            let warning = rate_warning(0.4e9 / 100.0, 100.0, 1.0, is_by_wall_clock);
+            let warning = warning.expect("far from 1");
+            assert_eq!(warning.code, WarningCode::Rate);
+            assert!(warning.text.contains("is 0.40") && warning.text.contains(why), "{warning:?}");
+        }
     }
 }

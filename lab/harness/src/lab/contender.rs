@@ -98,6 +98,8 @@ pub(crate) struct PartMeasurements {
     pub batches: Vec<f64>,
     /// Operations per second of each round.
     pub rates: Vec<f64>,
+    /// `true` if the rates are by wall-clock time: see [`operations_per_s`].
+    pub is_rate_by_wall_clock: bool,
 }
 
 impl Default for PartMeasurements {
@@ -112,6 +114,7 @@ impl Default for PartMeasurements {
             sum: 0.0,
             batches: Vec::new(),
             rates: Vec::new(),
+            is_rate_by_wall_clock: false,
         }
     }
 }
@@ -366,6 +369,7 @@ impl PartMeasurements {
         self.sum += other.sum;
         self.batches.extend(other.batches);
         self.rates.extend(other.rates);
+        self.is_rate_by_wall_clock |= other.is_rate_by_wall_clock;
     }
 
     /// Adds a round's samples of the part at `index`. `round` has the indices and the disturbances
@@ -392,6 +396,7 @@ impl PartMeasurements {
                     .extend(ticks.iter().map(|ticks| clock::ps_from_ticks(*ticks)));
             }
             has_values |= samples.has_values;
+            self.is_rate_by_wall_clock |= samples.singles;
             let own_sum = samples.figure_per_op(samples.samples_total, 1);
             ops += samples.ops_total;
             sum += own_sum;
@@ -656,6 +661,22 @@ mod tests {
         assert!((10..40).contains(&without), "{without} rounds drew no sample, expected about 30");
         assert_eq!(part.histogram.len(), part.alone);
         assert_eq!(part.rounds.len(), 40, "a round has no figure");
+    }
+
+    #[test]
+    fn rate_is_by_wall_clock_time_only_if_the_workload_timed_operations_between_other_work() {
+        let is_by_wall_clock = |results: &[ParticipantResult]| {
+            let mut part = PartMeasurements::default();
+            part.add_round(0, results, Round::default(), 0);
+            assert_eq!(part.timing(), TimingKind::Single);
+            part.is_rate_by_wall_clock
+        };
+        assert!(is_by_wall_clock(&notes(1000)));
+        let timing = Timing { round_ns: 1, batch: 1, ..Timing::default() };
+        let mut samples = Samples::new(timing, 1, true, None);
+        samples.start();
+        samples.time_batches(|n| assert_eq!(n, 1));
+        assert!(!is_by_wall_clock(&[samples.finish()]));
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn record(
             rate,
             figure.median,
             concurrent_operations,
-            part.timing(),
+            part.is_rate_by_wall_clock,
         ));
     }
     warnings.extend(
