@@ -3,12 +3,19 @@
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 use rustix::io::Errno;
+use std::fmt;
 use std::sync::OnceLock;
 
 /// Hardware counters of instructions, cycles and cache misses, read together.
 pub(crate) struct HardwareCounters {
     group: perf_event::Group,
     counters: [Counter; 3],
+}
+
+impl fmt::Debug for HardwareCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HardwareCounters").finish_non_exhaustive()
+    }
 }
 
 impl HardwareCounters {
@@ -32,8 +39,9 @@ impl HardwareCounters {
         Ok(HardwareCounters { group, counters })
     }
 
-    /// Starts counting.
-    pub(crate) fn start(&mut self) -> std::io::Result<()> {
+    /// Starts counting from 0.
+    pub(crate) fn restart(&mut self) -> std::io::Result<()> {
+        self.group.reset()?;
         self.group.enable()
     }
 
@@ -65,7 +73,7 @@ fn availability() -> Result<(), Option<Errno>> {
     *AVAILABILITY.get_or_init(|| {
         // The crate replaces one error by its own, E2BIG of an older kernel.
         let counters = HardwareCounters::try_open()
-            .and_then(|mut counters| counters.start().map(|()| counters))
+            .and_then(|mut counters| counters.restart().map(|()| counters))
             .map_err(|error| Errno::from_io_error(&error).or(Some(Errno::TOOBIG)))?;
         std::hint::black_box((0..10_000u64).fold(0, |sum: u64, it| sum ^ it));
         counters.read().map(drop).ok_or(None)

@@ -1,14 +1,16 @@
 //! Stopwatch of a workload, and its samples.
 
+use crate::counters::HardwareCounters;
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
-use crate::raw::{Control, without_counting};
+use crate::raw::{AllocationCounts, Control, is_counting, without_counting};
 use crate::spent::ResourceUsage;
 use crate::trace;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_base::sync::shared::Ordering;
 use handover_base::usage::{self, Usage};
+use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -243,6 +245,10 @@ pub struct Samples {
     usage_began: [Usage; 2],
     /// Total time for which the thread had waited for a CPU at the start. `None` if the kernel does not report it.
     delayed_began_ns: Option<u64>,
+    /// Hardware counters of the thread; `None` if they are not counted.
+    hardware: Option<HardwareCounters>,
+    /// Allocations of the thread at the start; `None` if they are not counted.
+    allocated_began: Option<AllocationCounts>,
     /// Time of the next calibration loop, in ticks.
     next_pace_check_ticks: u64,
     /// `true` if the core was slowed during the last calibration loop.
@@ -276,11 +282,18 @@ impl Samples {
             iterations_count: 0,
             usage_began: Default::default(),
             delayed_began_ns: None,
+            hardware: None,
+            allocated_began: None,
             next_pace_check_ticks: u64::MAX,
             slowed: false,
             fastest_ticks: 0,
             random: SplitMix64::new(timing.seed),
         }
+    }
+
+    /// Sets the hardware counters of the participant's thread; `None` to count nothing.
+    pub(crate) fn set_hardware_counters(&mut self, counters: Option<HardwareCounters>) {
+        self.hardware = counters;
     }
 
     /// Waits, at most 3 ms, until this participant's core runs at full speed. A round of several
@@ -295,7 +308,7 @@ impl Samples {
         {}
     }
 
-    /// Starts the participant's round: reads its resource usage, and sets its deadline.
+    /// Starts the participant's round: its resource usage, counters and deadline.
     pub(crate) fn start(&mut self) {
         self.iterations_left = if self.timing.batches_max == 0 {
             u32::MAX
@@ -318,11 +331,15 @@ impl Samples {
         self.deadline_ticks = clock::ticks() + clock::ticks_from_ns(self.timing.round_ns);
     }
 
-    /// Restarts the round, its time and its resource usage, after operations that are not measured.
+    /// Restarts the round after operations that are not measured: its time, its resource usage, its
+    /// hardware counters and its count of allocations. Called on the participant's own thread.
     pub fn restart_round(&mut self) {
-        self.delayed_began_ns = trace::run_delay_ns();
+        self.delayed_began_ns = without_counting(trace::run_delay_ns);
         self.usage_began =
             [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
+        // Counters that cannot be started count nothing, and are then not reported.
+        let _ = self.hardware.as_mut().map(HardwareCounters::restart);
+        self.allocated_began = is_counting().then(AllocationCounts::of_this_thread);
         self.began_ticks = clock::ticks();
         self.restart_round_time();
     }
@@ -330,6 +347,11 @@ impl Samples {
     /// Ends the participant's round and returns its measurements.
     pub(crate) fn finish(mut self) -> ParticipantResult {
         let wall_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(self.began_ticks)).max(1);
+        let hardware = self.hardware.take().and_then(HardwareCounters::read);
+        if let Some(allocated) = self.allocated_began.map(AllocationCounts::since) {
+            self.add_to_counter(ALLOCATIONS_COUNTER, allocated.allocations as f64);
+            self.add_to_counter(ALLOCATED_BYTES_COUNTER, allocated.bytes as f64);
+        }
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread_usage() - thread_began;
         let used = usage::process_usage() + usage::children_usage() - process_began;
@@ -352,7 +374,7 @@ impl Samples {
             own: ResourceUsage { delayed_ns, ..own.into() },
             slowed: self.slowed && !self.measured,
             pace_ticks: self.fastest_ticks,
-            hardware: None,
+            hardware,
             off_cpu: None,
         }
     }

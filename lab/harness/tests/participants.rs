@@ -169,6 +169,28 @@ impl Workload for Allocates {
     }
 }
 
+/// Operations without allocations, in batches of the workload's own, after preparations with one.
+struct Restarts;
+
+impl Handover for Restarts {
+    type Args = ();
+    const SPEC: Spec = Spec::new("own/restarts", "an addition after preparations").hands_over();
+    fn roles(_: &()) -> Vec<Role> {
+        vec![Role::measured("one")]
+    }
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
+        Ok(Restarts)
+    }
+    fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
+        black_box(vec![0_u8; 1 << 20]);
+        out.restart_round();
+        while out.is_running() {
+            out.record_batch(0, black_box(1000), 2);
+        }
+        Ok(())
+    }
+}
+
 /// The same work for contenders that declare different ways of waiting.
 struct Ways;
 
@@ -276,6 +298,7 @@ const ALL: &[&[Bench]] = &[&[
     Bench::many::<Mailbox<false>>(Contender::ours("handover")),
     Bench::many::<Counting>(Contender::ours("handover")),
     Bench::one::<Allocates>(Contender::ours("handover")),
+    Bench::many::<Restarts>(Contender::ours("handover")),
     Bench::one::<Nothing<true>>(Contender::ours("handover")),
     Bench::one::<Nothing<false>>(Contender::null("one")),
     Bench::one::<Nothing<false>>(Contender::null("other")),
@@ -360,13 +383,16 @@ fn resources_are_those_of_the_process_by_role() {
 
 fn allocations_of_an_operation_are_counted_exactly() {
     for plan in [smoke(false), quick(false)] {
-        let outcome = run("solo/allocates", plan);
+        let outcome = run("solo/allocates", plan.clone());
         assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
         for record in outcome.records {
             let counters = (record.counters["allocations"], record.counters["allocated_bytes"]);
             let expected = if record.id == "solo/allocates" { (2.0, 160.0) } else { (0.0, 0.0) };
             assert_eq!(counters, expected, "{}", record.id);
         }
+        let outcome = run("own/restarts", plan);
+        let counters = &outcome.records[0].counters;
+        assert_eq!((counters["allocations"], counters["allocated_bytes"]), (0.0, 0.0));
     }
 }
 

@@ -1,15 +1,15 @@
 //! Participants as threads.
 
 use super::stage::{ErasedHandover, RoundParams, SetupFn, collect_results};
-use crate::counters;
+use crate::counters::HardwareCounters;
 use crate::fault::Fault;
 use crate::off_cpu::SwitchRecorder;
-use crate::raw::{AllocationCounts, Control, Region, is_counting};
+use crate::raw::{Control, Region};
 use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
 use crate::workload::{Participant, Role, Workload};
 use handover_base::{affinity, unwind};
-use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, Args};
+use handover_record::Args;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,7 +51,9 @@ pub(crate) fn play_alone<W: Workload>(
         workload.self_test()?;
         workload = W::setup(&args, setup)?;
     }
-    let mut timed = MeasuredParticipant::begin_alone(round_params);
+    let samples = Samples::new(round_params.timing, round_params.parts_count, true, None);
+    let mut timed = MeasuredParticipant::prepare(round_params, true, samples);
+    timed.samples.start();
     workload.sample(&mut timed.samples);
     Ok(timed.end())
 }
@@ -113,7 +115,7 @@ pub(super) fn play(
     if !control.wait_at_start_line(!round_params.is_crowded()) {
         return Err(Fault::Interrupted);
     }
-    timed.start();
+    timed.samples.start();
     let played = workload.play(participant, &mut timed.samples);
     if role.measured {
         control.finish();
@@ -122,12 +124,9 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// Measurements in progress of one participant: samples, hardware counters, allocations, context switches.
+/// Measurements in progress of one participant: samples and context switches.
 struct MeasuredParticipant {
     samples: Samples,
-    hardware: Option<counters::HardwareCounters>,
-    /// Allocations of the thread when the samples were started; `None` if they are not counted.
-    allocated: Option<AllocationCounts>,
     /// Recorder of the thread's context switches; `None` unless the round is recorded.
     switches: Option<SwitchRecorder>,
 }
@@ -137,38 +136,16 @@ impl MeasuredParticipant {
     fn prepare(
         round_params: &RoundParams,
         measured: bool,
-        samples: Samples,
+        mut samples: Samples,
     ) -> MeasuredParticipant {
-        let hardware = counters::HardwareCounters::open(round_params.count_hardware && measured);
-        let switches = record_switches(round_params);
-        MeasuredParticipant { samples, hardware, allocated: None, switches }
+        let is_counted = round_params.count_hardware && measured;
+        samples.set_hardware_counters(HardwareCounters::open(is_counted));
+        MeasuredParticipant { samples, switches: record_switches(round_params) }
     }
 
-    /// Starts measuring a benchmark's only participant, which does not wait for others.
-    fn begin_alone(round_params: &RoundParams) -> MeasuredParticipant {
-        let samples = Samples::new(round_params.timing, round_params.parts_count, true, None);
-        let mut timed = MeasuredParticipant::prepare(round_params, true, samples);
-        timed.start();
-        timed
-    }
-
-    /// Starts the counters and the samples, and the count of allocations if the program's allocator counts them.
-    fn start(&mut self) {
-        // Counters that cannot be started count nothing, and are then not reported.
-        let _ = self.hardware.as_mut().map(counters::HardwareCounters::start);
-        self.samples.start();
-        self.allocated = is_counting().then(AllocationCounts::of_this_thread);
-    }
-
-    fn end(mut self) -> ParticipantResult {
-        if let Some(allocated) = self.allocated.map(AllocationCounts::since) {
-            self.samples.add_to_counter(ALLOCATIONS_COUNTER, allocated.allocations as f64);
-            self.samples.add_to_counter(ALLOCATED_BYTES_COUNTER, allocated.bytes as f64);
-        }
-        let mut result = self.samples.finish();
-        result.off_cpu = self.switches.and_then(SwitchRecorder::read);
-        result.hardware = self.hardware.and_then(counters::HardwareCounters::read);
-        result
+    fn end(self) -> ParticipantResult {
+        let result = self.samples.finish();
+        ParticipantResult { off_cpu: self.switches.and_then(SwitchRecorder::read), ..result }
     }
 }
 
