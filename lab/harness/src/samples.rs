@@ -609,8 +609,8 @@ impl Samples {
         self.concurrent_operations = count.max(1);
     }
 
-    /// Sets the number of operations by which resource usage and counters are divided. By default it is that of the part
-    /// with the most operations.
+    /// Sets the number of operations by which resource usage and counters are divided. The default
+    /// is the number of operations of the part that has the most.
     pub fn set_operations_count(&mut self, count: u64) {
         self.operations_count = Some(count);
     }
