@@ -356,6 +356,10 @@ const WARM_UP_COUNT_MIN: u64 = 8;
 /// Maximum duration of the notifications that are not measured, in ns, unless they are so few.
 const WARM_UP_NS_MAX: u64 = 25_000_000;
 
+/// Minimum number of measured notifications in a round. The receiver's CPU time is a mean over them,
+/// and a batch of one would count as an operation that was timed singly.
+const MEASURED_COUNT_MIN: u64 = 2;
+
 /// Index of the part with the sender's cost if the receiver slept.
 const SEND_PART: usize = 0;
 /// Index of the part with the wake-up latency if the receiver slept.
@@ -450,7 +454,8 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         let mut turn = 0;
         let mut spun_count = 0u32;
         let mut latency_sum = 0u64;
-        while turn < self.warm_up_count || out.is_running() {
+        let turns_min = self.warm_up_count + MEASURED_COUNT_MIN;
+        while turn < self.warm_up_count || out.is_running() || turn < turns_min {
             wait_gap(self.gap_ns, self.is_crowded);
             let (cost, began) = time_notify(&self.sender);
             turn += 1;
@@ -472,7 +477,7 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             out.record_ticks(if spun { SEND_POLLING_PART } else { SEND_PART }, cost);
             out.record_ticks(if spun { WAKE_POLLING_PART } else { WAKE_PART }, latency);
         }
-        let waits_count = turn.saturating_sub(self.warm_up_count).max(1);
+        let waits_count = turn - self.warm_up_count;
         out.set_operations_count(waits_count);
         out.add_to_counter("spun_share", f64::from(spun_count));
         state.sent_count.store(turn, Ordering::Relaxed);
