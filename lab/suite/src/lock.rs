@@ -239,8 +239,9 @@ impl<L: Lock> Handover for Passed<L> {
     }
 
     fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
-        let mut watched = 0;
+        let (mut watched, mut attempts_count) = (0, 0);
         while out.is_running() {
+            attempts_count += u64::from(ATTEMPTS_PER_CHECK);
             for _ in 0..ATTEMPTS_PER_CHECK {
                 let watch = watched < ATTEMPTS_CHECKED;
                 watched += u32::from(watch);
@@ -258,6 +259,8 @@ impl<L: Lock> Handover for Passed<L> {
                 }
             }
         }
+        // An attempt has one part if the lock is busy, and two others if it is free.
+        out.set_operations_count(attempts_count);
         Ok(())
     }
 

@@ -81,7 +81,8 @@ impl ServerCpuTime {
         served.map(drop)
     }
 
-    /// Waits until the server has finished, and records its CPU time divided by `messages_count`.
+    /// Waits until the server has finished, and records its CPU time divided by `messages_count`, the
+    /// number of operations of the round.
     pub(super) fn record(&self, messages_count: u64, out: &mut Samples) {
         // Acquire: pairs with the Release in publish_cpu_time_of(), which makes the CPU time visible.
         while self.has_ended.load(Ordering::Acquire) == 0 {
@@ -91,6 +92,7 @@ impl ServerCpuTime {
         let each = cpu_ns * u128::from(MESSAGES_PER_CPU_SAMPLE) / u128::from(messages_count.max(1));
         let each_ns = u64::try_from(each).unwrap_or(u64::MAX);
         out.record_batch(SERVER_PART, clock::ticks_from_ns(each_ns), MESSAGES_PER_CPU_SAMPLE);
+        out.set_operations_count(messages_count);
     }
 }
 
