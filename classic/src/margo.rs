@@ -24,9 +24,9 @@ use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
 use meeting::{MeetingFile, WaitLimit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Map, Value};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::any::Any;
 use std::cell::OnceCell;
 use std::io::{BufRead, BufReader, Read as _, Write};
@@ -537,7 +537,9 @@ impl Partner {
         let stdout =
             stdout.context("cannot read the output of rank 0: it was started without a pipe")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
-        while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
+        let wait = || poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look));
+        // A signal ends the wait early, without output to read.
+        while matches!(wait(), Ok(0) | Err(Errno::INTR)) {
             limit.check(|| "rank 0 does not listen".into())?;
         }
         let mut line = String::new();
@@ -564,7 +566,7 @@ impl Partner {
             return Ok(());
         };
         let (mut signals, sender) = UnixStream::pair().context("cannot create a socket pair")?;
-        for signal in [SIGINT, SIGTERM] {
+        for signal in console::interrupt_signals() {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)
                 .context("cannot install the signal handlers")?;
         }

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use handover_base::clock;
 use handover_program::exit::to_usage_error;
 use handover_rpc::{
-    Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Endpoint, Method, Peer, Rights,
+    Address, Bulk, BulkHandle, BulkMemory, Call, CallError, Calling, Endpoint, Method, Peer, Rights,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::BandwidthServer;
@@ -391,14 +391,22 @@ impl BandwidthClient<'_> {
         method: Method,
         arguments: &A,
     ) -> anyhow::Result<R> {
-        let call: Call<R> = self.endpoint.start(self.peer, method, arguments)?;
+        let started = self.endpoint.start(self.peer, method, arguments);
+        let call: Call<R> = started.map_err(|error| self.interrupt_or(error))?;
         loop {
             if let Some(result) = self.endpoint.test(call) {
-                return Ok(result?);
+                return result.map_err(|error| self.interrupt_or(error));
             }
             super::check_interrupt(self.interrupted, self.has_printed)?;
             self.endpoint.progress(POLL_INTERVAL);
         }
+    }
+
+    /// Returns the error of an interrupt, some time after which rank 0 is killed; `error` if there
+    /// was none.
+    fn interrupt_or(&self, error: CallError) -> anyhow::Error {
+        let interrupted = super::check_interrupt(self.interrupted, self.has_printed);
+        interrupted.err().unwrap_or_else(|| error.into())
     }
 
     /// Requests transfers for `seconds` from the server. Returns the number of bytes moved, and the

@@ -3,6 +3,7 @@
 use crate::raw;
 use handover_report::Style;
 use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
 use std::io::{self, IsTerminal, Read, Stdout, Write, stderr, stdout};
 use std::os::unix::net::UnixStream;
@@ -202,7 +203,7 @@ pub fn ignore_file_size_signal() -> io::Result<()> {
 }
 
 /// Signals that ask a program to stop. A second one terminates it at once.
-const STOP_SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+const STOP_SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// Exit code of a process that a second signal terminated.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 
@@ -221,6 +222,11 @@ pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
+/// Returns the signals that set an [`interrupt_flag`]: SIGINT, SIGTERM, and SIGHUP unless ignored.
+pub fn interrupt_signals() -> impl Iterator<Item = i32> {
+    STOP_SIGNALS.into_iter().chain((!raw::is_ignored(SIGHUP)).then_some(SIGHUP))
+}
+
 /// Makes `signal` set a flag. If the flag is set already, the signal terminates the process at
 /// once, with 130.
 ///
@@ -237,7 +243,6 @@ pub fn set_on_stop_signal(signal: i32, flag: &Arc<AtomicBool>) -> io::Result<()>
 /// # Errors
 /// If the signal handler cannot be installed.
 pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
-    const SIGHUP: i32 = signal_hook::consts::SIGHUP;
     match raw::is_ignored(SIGHUP) {
         true => Ok(()),
         false => signal_hook::flag::register(SIGHUP, flag.clone()).map(drop),

@@ -7,7 +7,9 @@ use rustix::process::Signal;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const LATENCY: &str = "./margo-p2p-latency -n sm:// -i 20";
 const HEADER: &str =
@@ -481,14 +483,74 @@ fn interrupted_run_prints_its_figures_and_ends_its_partner() {
 #[test]
 fn interrupt_during_a_call_that_is_not_answered_prints_the_figures() {
     let home = home();
-    let mut running = home.start(home.shell("exec ./margo-p2p-latency -n sm -i 1000000000 -w 1"));
-    wait_until("both run", || home.processes().len() == 2 || running.has_ended());
-    at_work(running.id());
-    let partner = home.processes().into_iter().find(|id| *id != running.id()).expect("it runs");
-    rustix::process::kill_process(crate::common::pid(partner), Signal::STOP).expect("it is ours");
+    let line = "exec env --default-signal=HUP ./margo-p2p-latency -n sm -i 1000000000 -w 1";
+    for signal in [Signal::INT, Signal::HUP] {
+        let mut running = home.start(home.shell(line));
+        wait_until("both run", || home.processes().len() == 2 || running.has_ended());
+        at_work(running.id());
+        let partner = home.processes().into_iter().find(|id| *id != running.id());
+        let partner = crate::common::pid(partner.expect("it runs"));
+        rustix::process::kill_process(partner, Signal::STOP).expect("it is ours");
+        running.signal(signal);
+        let said = running.finish().code(130).tells(&["are shown, but not stored"]);
+        assert!(said.out.contains("\nnoop\t"), "{said}");
+        assert!(home.processes().is_empty());
+    }
+}
+
+#[test]
+fn interrupt_while_rank_1_fills_its_buffer_is_no_failure_of_rank_0() {
+    let home = home();
+    let line = "exec ./margo-p2p-bw -n tcp -D 600 -w 0 -x 4096 -X 268435456 --memory plain";
+    let running = home.start(home.shell(line));
+    wait_until("rank 1 fills its buffer", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", running.id()));
+        let status = status.unwrap_or_default();
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        anonymous
+            .and_then(|it| it.trim().strip_suffix(" kB")?.parse().ok())
+            .is_some_and(|kib: u64| kib > 16384)
+    });
     running.signal(Signal::INT);
-    let said = running.finish().code(130).tells(&["are shown, but not stored"]);
-    assert!(said.out.contains("\nnoop\t"), "{said}");
+    std::thread::sleep(Duration::from_millis(5));
+    // Rank 1 is stopped until the time for rank 0 to answer is over.
+    running.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(1200));
+    running.signal(Signal::CONT);
+    running.finish().code(130).tells(&["no measurement was completed"]);
+}
+
+/// Starts a program, and stops its rank 0 before it listens. Returns `None` if rank 0 was faster.
+fn start_with_silent_rank_0<'a>(home: &'a Home, line: &str) -> Option<Running<'a>> {
+    let running = home.start(home.shell(line));
+    let children = format!("/proc/{id}/task/{id}/children", id = running.id());
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let mut id = 0;
+    wait_until("rank 0 is started", || {
+        id = read(&children).trim().parse().unwrap_or(0);
+        // Rank 1 waits until rank 0 executes the program.
+        id > 0 && read(&format!("/proc/{id}/cmdline")).contains("--partner")
+    });
+    rustix::process::kill_process(crate::common::pid(id), Signal::STOP).expect("it is ours");
+    wait_until("it has stopped", || read(&format!("/proc/{id}/stat")).contains(") T "));
+    let mut open = fs::read_dir(format!("/proc/{id}/fd")).expect("it is there");
+    let is_socket = |path: &Path| {
+        fs::read_link(path).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"))
+    };
+    let listens = open.any(|it| is_socket(&it.expect("a descriptor").path()));
+    (!listens).then_some(running)
+}
+
+#[test]
+fn interrupt_ends_the_wait_for_a_rank_0_that_does_not_listen() {
+    let home = home();
+    let line = "exec ./margo-p2p-latency -n tcp -i 10";
+    let running = std::iter::repeat_with(|| start_with_silent_rank_0(&home, line));
+    let Some(running) = running.take(50).flatten().next() else {
+        return skipped("a rank 0 that does not listen", "it was not stopped early enough");
+    };
+    running.signal(Signal::INT);
+    running.finish().code(130).tells(&["no measurement was completed"]);
     assert!(home.processes().is_empty());
 }
 
