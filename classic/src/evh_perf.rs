@@ -21,7 +21,7 @@ mod stages;
 
 pub use options::EvhPerf;
 
-use handover_program::console;
+use handover_program::console::{self, OptionalOutput};
 use handover_program::exit::ChildExit;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Write;
@@ -30,6 +30,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     args.validate()?;
+    let mut optional;
+    let out: &mut dyn Write = match args.hdr {
+        Some(_) => {
+            optional = OptionalOutput(out);
+            &mut optional
+        }
+        None => out,
+    };
     #[cfg(feature = "mpi")]
     if let Some(rank) = by_mpi::rank_of_client(args)? {
         return by_mpi::run(args, &rank, &Signals::new()?, out);

@@ -646,6 +646,9 @@ impl SchedPlan<'_> {
         let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
         let rows = self.rows(&ledgers, waits, fairness.as_ref());
         let seconds = took.as_secs_f64();
+        // Before the results are printed: a failure to print must not lose the charts.
+        let drawn =
+            self.args.plot.then(|| summary::draw_charts(&rows, Path::new(&self.args.prefix)));
         summary::print_table(&rows, seconds, out)?;
         writeln!(
             out,
@@ -667,10 +670,8 @@ impl SchedPlan<'_> {
         for line in shares::share_notes(self, &rows, seconds) {
             writeln!(out, "{line}")?;
         }
-        if self.args.plot {
-            for path in summary::draw_charts(&rows, Path::new(&self.args.prefix))? {
-                writeln!(out, "drawn: {}", path.display())?;
-            }
+        for path in drawn.transpose()?.into_iter().flatten() {
+            writeln!(out, "drawn: {}", path.display())?;
         }
         match (result.error, result.is_interrupted) {
             (Some(failed), _) => Err(failed),

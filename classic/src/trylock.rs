@@ -236,6 +236,8 @@ fn pass_around<L: Lock>(
         costs.duration_ns = clock::ns_from_ticks(clock::ticks() - began).max(1);
         costs
     })?;
+    // Before the results are printed: a failure to print must not lose the file.
+    let dumped = dump(plan, &threads);
     let mean =
         |ticks: u64, count: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0 / count.max(1) as f64;
     let (mut busy_ns, mut free_ns) = (0.0, 0.0);
@@ -267,7 +269,7 @@ fn pass_around<L: Lock>(
     if kept.peek().is_some() {
         stamp.write_line(out, "main", line!(), format_args!("busy: {}", format_quantiles(kept)))?;
     }
-    dump(plan, &threads)
+    dumped
 }
 
 /// Writes the kept costs of busy tries to the file of `-o`. They are in ns, one a line, thread by

@@ -3,7 +3,8 @@
 use super::{FIBERS_MAX, dat};
 use anyhow::{Context, bail};
 use clap::Args;
-use handover_program::exit::{Interrupted, is_output_closed, to_usage_error};
+use handover_program::console::OptionalOutput;
+use handover_program::exit::{Interrupted, to_usage_error};
 use handover_program::{child, console};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -52,7 +53,9 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file =
         File::create(&name).with_context(|| format!("cannot write the results to {name}"))?;
-    let mut say = |line: &str| say_progress(line, out);
+    // The results are in the file.
+    let mut out = OptionalOutput(out);
+    let mut say = |line: &str| writeln!(out, "{line}").and_then(|()| out.flush());
     say(&format!("writing results to {name}"))?;
     let mut has_head = false;
     for (place, fibers) in points.into_iter().enumerate() {
@@ -72,15 +75,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         file.write_all(lines.as_bytes())
             .with_context(|| format!("cannot write the results to {name}"))?;
     }
-    say(&format!("results are in {name}"))
-}
-
-/// Prints a line of progress. A closed standard output is ignored: the results are in the file.
-fn say_progress(line: &str, out: &mut dyn Write) -> anyhow::Result<()> {
-    match writeln!(out, "{line}").and_then(|()| out.flush()).map_err(anyhow::Error::new) {
-        Err(error) if is_output_closed(&error) => Ok(()),
-        printed => printed,
-    }
+    Ok(say(&format!("results are in {name}"))?)
 }
 
 /// Returns a message about the points that were measured before an early end. Names their file, or

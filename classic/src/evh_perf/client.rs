@@ -295,9 +295,9 @@ fn run_load(
 
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let first = plan(args, load_amount(args))?;
-    // Certificate files are checked before anything is printed, and before the log is emptied.
+    // Certificate files are checked before anything is printed, and before the log is created.
     secret::client_tls(args)?;
-    let mut log = HistogramLog::new(args)?;
+    let log = HistogramLog::new(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
@@ -308,19 +308,21 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
             (vec![load], json!({}))
         }
     };
-    report_results(args, loads, more, signals, printer, log.as_mut())
+    report_results(args, loads, more, signals, printer, log)
 }
 
-/// Prints the results and warnings of all loads. Returns an error for missing messages, an exceeded
-/// bound or an interrupt.
+/// Writes the log of histograms, then prints the results and warnings of all loads. Returns an
+/// error for missing messages, an exceeded bound or an interrupt.
 fn report_results(
     args: &EvhPerf,
     loads: Vec<(LoadReport, LoadCosts)>,
     more: Value,
     signals: &Signals,
     mut printer: Printer<'_>,
-    log: Option<&mut HistogramLog>,
+    log: Option<HistogramLog>,
 ) -> anyhow::Result<()> {
+    // Before the results are printed: a failure to print must not lose the file.
+    let logged = log.map(|log| log.write(loads.iter().map(|(outcome, _)| outcome)));
     let is_alone = matches!(args.mode(), LoadMode::Counted | LoadMode::Timed { .. });
     let mut warnings = Vec::new();
     if args.tls && args.ca.is_none() {
@@ -358,10 +360,7 @@ fn report_results(
         printer.print_document(&whole)?;
         printer.flush()?;
     }
-    if let Some(log) = log {
-        let outcomes: Vec<LoadReport> = loads.into_iter().map(|(outcome, _)| outcome).collect();
-        log.write(&outcomes)?;
-    }
+    logged.transpose()?;
     match failed.first() {
         _ if signals.is_any_received() && args.hdr.is_some() => Err(Interrupted.into()),
         _ if signals.is_any_received() => Err(InterruptedUnstored.into()),
@@ -551,7 +550,7 @@ pub fn run_workers<'a>(
     let soon = Duration::from_secs(20);
     let plan = plan(args, load_amount(args))?;
     secret::client_tls(args)?;
-    let mut log = HistogramLog::new(args)?;
+    let log = HistogramLog::new(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let began = Instant::now();
@@ -602,5 +601,5 @@ pub fn run_workers<'a>(
     let costs = costs.unwrap_or_else(|| watch.costs_since_start());
     let costs = costs.with_client(sum_usages(usages), is_distributed);
     drop(ticker);
-    report_results(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
+    report_results(args, vec![(sum, costs)], json!({}), signals, printer, log)
 }

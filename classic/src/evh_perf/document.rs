@@ -6,13 +6,12 @@ use super::stages::LoadCosts;
 use crate::load::LoadReport;
 use anyhow::Context as _;
 use handover_program::exit::to_usage_error;
-use handover_program::files;
+use handover_program::files::FileReplacement;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use serde_json::{Map, Value, json};
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, IntoInnerError};
 use std::time::{Duration, SystemTime};
 
 /// Version of the JSON document's format.
@@ -105,25 +104,26 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
 
 /// Log file of latency histograms, requested by `--hdr`.
 pub struct HistogramLog {
-    file: BufWriter<File>,
+    file: FileReplacement,
     /// Path of the file for messages.
     file_name: String,
 }
 
 impl HistogramLog {
-    /// Creates the log file; returns `None` without `--hdr`. Called before anything is measured.
+    /// Creates the log file, which replaces an existing one when it is written. Returns `None`
+    /// without `--hdr`. Called before anything is measured.
     ///
     /// # Errors
     /// If the file cannot be created.
     pub fn new(args: &EvhPerf) -> anyhow::Result<Option<Self>> {
         let Some(path) = &args.hdr else { return Ok(None) };
         let shown = path.display().to_string();
-        let file = files::create_file(path).map_err(|error| {
+        let file = FileReplacement::create(path).map_err(|error| {
             to_usage_error(format!(
                 "--hdr {shown}: cannot create the file: {error}; name a file that can be written"
             ))
         })?;
-        Ok(Some(Self { file: BufWriter::new(file), file_name: shown }))
+        Ok(Some(Self { file, file_name: shown }))
     }
 
     /// Writes the histograms of the loads to the log, each on a line of its own. A load has `raw`,
@@ -131,16 +131,17 @@ impl HistogramLog {
     ///
     /// # Errors
     /// If writing fails, because the disk is full for example.
-    pub fn write(&mut self, outcomes: &[LoadReport]) -> anyhow::Result<()> {
+    pub fn write<'a>(self, outcomes: impl Iterator<Item = &'a LoadReport>) -> anyhow::Result<()> {
         let context =
             || format!("--hdr: cannot write the histograms to {file}", file = self.file_name);
+        let mut file = BufWriter::new(self.file);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()
             .add_comment("[evh_perf: latencies in ns]")
             .with_start_time(SystemTime::now())
             .with_base_time(SystemTime::now())
             .with_max_value_divisor(1e6)
-            .begin_log_with(&mut self.file, &mut serializer)
+            .begin_log_with(&mut file, &mut serializer)
             .with_context(context)?;
         let mut start = Duration::ZERO;
         for outcome in outcomes {
@@ -156,6 +157,7 @@ impl HistogramLog {
             start += took;
         }
         drop(log);
-        self.file.flush().with_context(context)
+        let written = file.into_inner().map_err(IntoInnerError::into_error);
+        written.and_then(FileReplacement::commit).with_context(context)
     }
 }

@@ -39,6 +39,25 @@ impl Write for StandardOutput {
     }
 }
 
+/// Writer that ignores writes to a standard output without a reader. For programs whose results are
+/// in a file as well.
+pub struct OptionalOutput<'a>(pub &'a mut dyn Write);
+
+impl Write for OptionalOutput<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).or_else(|error| ignore_if_closed(error, bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().or_else(|error| ignore_if_closed(error, ()))
+    }
+}
+
+/// Returns `value` if standard output has no reader, which has caused `error`.
+fn ignore_if_closed<T>(error: io::Error, value: T) -> io::Result<T> {
+    if is_output_closed(&error) { Ok(value) } else { Err(error) }
+}
+
 /// Prints the requested help or version, coloured on a terminal.
 ///
 /// # Errors
@@ -54,6 +73,12 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub(crate) struct OutputError(io::Error);
+
+/// Returns `true` if standard output is a pipe without a reader, and this is the error.
+pub(crate) fn is_output_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+        && error.get_ref().is_some_and(|it| it.is::<OutputError>())
+}
 
 /// Converts an error of standard output, so that it can be told from those of other files and pipes.
 pub(crate) fn to_output_error(error: io::Error) -> io::Error {

@@ -1,9 +1,8 @@
 //! Exit codes, decided in one place: 0 success, 1 a failure of the system or of a check, 2 an error
 //! in the command line or in a file named on it, 130 after SIGINT.
 
-use crate::console::OutputError;
+use crate::console;
 use std::fmt::Display;
-use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,10 +83,7 @@ pub fn format_chain(error: &anyhow::Error) -> String {
 
 /// Returns `true` if standard output is a pipe without a reader, and this is the cause of the error.
 pub fn is_output_closed(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|it| {
-        it.kind() == io::ErrorKind::BrokenPipe
-            && it.get_ref().is_some_and(|it| it.is::<OutputError>())
-    })
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(console::is_output_closed)
 }
 
 #[cfg(test)]

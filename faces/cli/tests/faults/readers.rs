@@ -57,6 +57,25 @@ fn output_without_a_reader_is_no_error() {
 }
 
 #[test]
+fn files_of_results_are_written_without_a_reader_of_the_output() {
+    let home = Home::new();
+    let lines = [
+        ("trylock -F -t 1 -o dump.txt", "dump.txt"),
+        ("sched --seconds 0.1 --plot -p x-", "x-shares.svg"),
+        ("evh_perf -e -c -p 0 --duration 0.2 --hdr load.hlog", "load.hlog"),
+    ];
+    for (line, file) in lines {
+        let both = format!("{{ sleep 0.1; handover {line}; echo $? >code; }} | true");
+        said(home.shell(&both)).code(0);
+        let read = |name| std::fs::read_to_string(home.cwd().join(name)).expect("a file");
+        assert_eq!(read("code"), "0\n", "{line}");
+        let written = read(file);
+        assert!(!written.is_empty(), "{line}");
+        assert!(file != "load.hlog" || written.contains("Tag=raw"), "{line}: {written}");
+    }
+}
+
+#[test]
 fn closed_stdout_is_an_error_and_closed_stderr_is_not() {
     let home = home_with_a_run();
     let check = |line: &str, closed: &str| {
