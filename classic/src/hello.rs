@@ -452,7 +452,7 @@ impl Environment {
                 if signals.take().is_none() {
                     continue;
                 }
-                // AcqRel: Release pairs with the Acquire in print_outcome().
+                // AcqRel: Release pairs with the Acquire in is_interrupted().
                 if interrupted.swap(true, Ordering::AcqRel) {
                     std::process::exit(130); // second signal
                 }
@@ -464,10 +464,15 @@ impl Environment {
         Ok(())
     }
 
+    /// Returns `true` after SIGINT or SIGTERM.
+    fn is_interrupted(&self) -> bool {
+        // Acquire: pairs with the Release in stop_on_signal().
+        self.interrupted.load(Ordering::Acquire)
+    }
+
     /// Prints the last lines of a demo. Returns an error if the demo was interrupted.
     fn print_outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
-        // Acquire: pairs with the Release in stop_on_signal().
-        let interrupted = self.interrupted.load(Ordering::Acquire);
+        let interrupted = self.is_interrupted();
         let Outcome { handled_count: handled, duration, usage, has_timer_ended_demo } = outcome;
         if *has_timer_ended_demo {
             tracing::info!(target: TRACING_TARGET, "QUIT timer expired ({handled} messages sent)!");

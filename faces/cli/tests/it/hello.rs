@@ -332,6 +332,23 @@ fn second_process_ends_with_the_first_and_its_death_is_reported() {
 }
 
 #[test]
+fn interrupt_prints_figures_of_the_first_process_if_the_second_is_stopped() {
+    let home = Home::new();
+    let running = home.start(home.handover(["hello2", "-l"]));
+    let out = home.path().join("out");
+    wait_until("it has begun", || {
+        std::fs::read_to_string(&out).expect("a file").contains("HELLO msg sent")
+    });
+    let second = home.processes().into_iter().find(|id| *id != running.id());
+    let second = crate::common::pid(second.expect("it runs"));
+    rustix::process::kill_process(second, Signal::STOP).expect("it runs");
+    running.signal(Signal::INT);
+    let said = running.finish().code(130).tells(&["Figures of the first process only: "]);
+    ending(&texts(&said, "DEMO2EVM"));
+    assert!(home.processes().is_empty());
+}
+
+#[test]
 fn closed_output_ends_demo_early() {
     let home = Home::new();
     let said = said(home.shell("handover hello3 | head -n 2"));
