@@ -16,9 +16,7 @@ use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::{
-    ChildExit, InterruptedBeforeResults, InterruptedUnstored, to_usage_error,
-};
+use handover_program::exit::{ChildExit, interrupt_error, to_usage_error};
 use handover_program::files::{self, FileReplacement};
 use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
@@ -306,8 +304,7 @@ fn check_interrupt(interrupted: &AtomicBool, has_printed: bool) -> anyhow::Resul
     // Relaxed: the flag publishes no other data.
     match interrupted.load(Ordering::Relaxed) {
         false => Ok(()),
-        true if has_printed => Err(InterruptedUnstored.into()),
-        true => Err(InterruptedBeforeResults.into()),
+        true => Err(interrupt_error(has_printed, false)),
     }
 }
 

@@ -12,7 +12,9 @@ use clap::{Args, ValueEnum};
 use exchange::Exchange;
 use handover_base::clock;
 use handover_program::console;
-use handover_program::exit::{ChildExit, Interrupted, check_interrupt, to_usage_error};
+use handover_program::exit::{
+    ChildExit, check_interrupt, interrupt_error, is_interrupt, to_usage_error,
+};
 use handover_rpc::{
     Address, CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer, Transport,
 };
@@ -181,7 +183,7 @@ pub fn run(args: &Scale, out: &mut dyn Write) -> anyhow::Result<()> {
         let ended = run_rank(args, (number, count), exchange, &interrupted, out);
         return match ended {
             // The process that has started the ranks reports the interrupt.
-            Err(error) if error.is::<Interrupted>() => Err(ChildExit(130).into()),
+            Err(error) if is_interrupt(&error) => Err(ChildExit(130).into()),
             ended => ended,
         };
     }
@@ -237,12 +239,11 @@ fn run_rank(
     running.arrive_and_wait(Stage::Connected, None)?;
     running.measure(args.seconds * WARMUP_SHARE)?;
     let result = running.measure(args.seconds)?;
+    let has_measured = result.is_some();
     running.arrive_and_wait(Stage::Measured, result)?;
-    if rank == 0 {
-        running.print(out)?;
-    }
+    let has_results = if rank == 0 { running.print(out)? } else { has_measured };
     running.arrive_and_wait(Stage::Leaving, None)?;
-    Ok(check_interrupt(interrupted)?)
+    check_interrupt(interrupted).map_err(|_| interrupt_error(has_results, false))
 }
 
 /// Registers the procedures of a rank. Those for arrivals are called in rank 0 only.
@@ -390,11 +391,13 @@ impl RunningRank<'_> {
     /// Returns an error if this rank is interrupted while it waits at `stage`. Once it has measured, it
     /// waits for the other ranks for up to [`STOP_WAIT`].
     fn check_interrupt_at(&mut self, stage: Stage) -> anyhow::Result<()> {
-        let Err(interrupt) = check_interrupt(self.interrupted) else { return Ok(()) };
+        if check_interrupt(self.interrupted).is_ok() {
+            return Ok(());
+        }
         let since = self.interrupted_at.get_or_insert_with(Instant::now);
         match stage > Stage::Connected && since.elapsed() < STOP_WAIT {
             true => Ok(()),
-            false => Err(interrupt.into()),
+            false => Err(interrupt_error(false, false)),
         }
     }
 
@@ -411,12 +414,13 @@ impl RunningRank<'_> {
     }
 
     /// Prints the rates and times of calls: of all ranks together, then of each calling rank.
-    fn print(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    /// Returns `false` if there are none.
+    fn print(&self, out: &mut dyn Write) -> anyhow::Result<bool> {
         let arrivals = lock(&self.arrivals);
         let mut results: Vec<&RankResult> = arrivals.results.iter().collect();
         results.sort_by_key(|result| result.rank);
         if results.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let mut all = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
         let mut rows = Vec::new();
@@ -451,7 +455,8 @@ impl RunningRank<'_> {
         for (rank, rate, times) in rows {
             writeln!(out, "#{rank}\t{rate:.1}\t{times}")?;
         }
-        Ok(out.flush()?)
+        out.flush()?;
+        Ok(true)
     }
 }
 

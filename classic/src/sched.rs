@@ -17,7 +17,7 @@ use handover_base::units::BitRate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, file, topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::{Interrupted, InterruptedUnstored, to_usage_error};
+use handover_program::exit::{interrupt_error, to_usage_error};
 use handover_sched::Scheduler;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
@@ -675,8 +675,7 @@ impl SchedPlan<'_> {
         }
         match (result.error, result.is_interrupted) {
             (Some(failed), _) => Err(failed),
-            (None, true) if are_waits_stored => Err(Interrupted.into()),
-            (None, true) => Err(InterruptedUnstored.into()),
+            (None, true) => Err(interrupt_error(true, are_waits_stored)),
             (None, false) => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use super::{FIBERS_MAX, dat};
 use anyhow::{Context, bail};
 use clap::Args;
 use handover_program::console::OptionalOutput;
-use handover_program::exit::{Interrupted, to_usage_error};
+use handover_program::exit::{interrupt_error, to_usage_error};
 use handover_program::{child, console};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -68,7 +68,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
                     format!("the benchmark with {fibers} ULTs failed ({early_end})")
                 })?;
                 say(&early_end)?;
-                return Err(Interrupted.into());
+                return Err(interrupt_error(false, place > 0));
             }
         };
         let lines = lines_to_write(&printed, &mut has_head);

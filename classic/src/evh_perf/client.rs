@@ -12,7 +12,7 @@ use crate::load::process::ProcessUsage;
 use crate::load::{Event, Load, LoadAmount, LoadPlan, LoadReport, Progress};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
-use handover_program::exit::{Interrupted, InterruptedUnstored};
+use handover_program::exit::interrupt_error;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -362,8 +362,10 @@ fn report_results(
     }
     logged.transpose()?;
     match failed.first() {
-        _ if signals.is_any_received() && args.hdr.is_some() => Err(Interrupted.into()),
-        _ if signals.is_any_received() => Err(InterruptedUnstored.into()),
+        _ if signals.is_any_received() => {
+            let is_measured = loads.iter().any(|(outcome, _)| outcome.latencies.count() > 0);
+            Err(interrupt_error(is_measured, is_measured && args.hdr.is_some()))
+        }
         Some(why) => bail!("{why}"),
         None if more["holds"].as_bool() == Some(false) => {
             bail!("--slo: no measured rate was reached within the latency bounds")

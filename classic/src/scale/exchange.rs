@@ -7,9 +7,7 @@ use crate::ranks::Rank;
 #[cfg(feature = "mpi")]
 use crate::ranks::{receive_text, send_text};
 use anyhow::{Context as _, bail};
-use handover_program::exit::{
-    InterruptedBeforeResults, InterruptedUnstored, check_interrupt, to_usage_error,
-};
+use handover_program::exit::{check_interrupt, interrupt_error, is_interrupt, to_usage_error};
 use handover_program::signal_on_parent_exit;
 use handover_rpc::Address;
 #[cfg(feature = "mpi")]
@@ -203,18 +201,18 @@ pub fn start_ranks(
     let mut zero = RankProcess::start(0)?;
     let mut others: Vec<RankProcess> =
         (1..count).map(RankProcess::start).collect::<anyhow::Result<_>>()?;
-    let check = || check_interrupt(interrupted).map_err(|_| InterruptedBeforeResults.into());
+    let check = || check_interrupt(interrupted).map_err(|_| interrupt_error(false, false));
     let (mut stop_deadline, mut has_printed) = (None, false);
     loop {
         let read = zero.read_line(|| match stop_deadline {
             None => check().and_then(|()| check_other_ranks(&mut others)),
-            Some(deadline) if Instant::now() > deadline => check(),
+            Some(deadline) if Instant::now() > deadline => Err(interrupt_error(has_printed, false)),
             Some(_) => Ok(()),
         });
         let line = match read {
             Ok(Some(line)) => line,
             Ok(None) => break,
-            Err(error) if error.is::<InterruptedBeforeResults>() && stop_deadline.is_none() => {
+            Err(error) if is_interrupt(&error) && stop_deadline.is_none() => {
                 // The ranks stop, and rank 0 prints what has been measured.
                 stop_deadline = Some(Instant::now() + EXIT_TIMEOUT);
                 std::iter::once(&zero).chain(&others).for_each(RankProcess::interrupt);
@@ -250,8 +248,7 @@ pub fn start_ranks(
     let is_interrupted =
         stop_deadline.is_some() || statuses.iter().any(|it| it.code() == Some(130));
     match failed.is_empty() {
-        _ if is_interrupted && has_printed => Err(InterruptedUnstored.into()),
-        _ if is_interrupted => Err(InterruptedBeforeResults.into()),
+        _ if is_interrupted => Err(interrupt_error(has_printed, false)),
         true => Ok(()),
         false => bail!("{} of {count} ranks failed: {}", failed.len(), failed.join("; ")),
     }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use handover_base::topology;
 use handover_base::units::BitRate;
 use handover_program::console::print_error;
-use handover_program::exit::{InterruptedUnstored, to_usage_error};
+use handover_program::exit::{interrupt_error, to_usage_error};
 use handover_suite::sched::program;
 use std::io::Write;
 
@@ -111,12 +111,17 @@ pub fn run(
     writeln!(out, "\nClients\t\taggregate Mpps\n")?;
     let heads: Vec<String> = selected.0.iter().map(|it| it.letter.to_string()).collect();
     writeln!(out, "\t\t{}", heads.join("\t"))?;
+    let mut has_printed = false;
     for &threads in &args.clients {
         write!(out, "{threads}\t")?;
         for experiment in &selected.0 {
-            let mpps = experiment.measure_mpps(args, threads, seconds)?;
-            write!(out, "\t{mpps:.1}")?;
+            let measured = experiment.measure_mpps(args, threads, seconds, has_printed);
+            if measured.is_err() {
+                writeln!(out)?; // ends the incomplete row
+            }
+            write!(out, "\t{:.1}", measured?)?;
             out.flush()?;
+            has_printed = true;
         }
         writeln!(out)?;
     }
@@ -125,7 +130,14 @@ pub fn run(
 
 impl Experiment {
     /// Runs the experiment with `threads` clients. Returns their total packet rate in Mpps.
-    fn measure_mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
+    /// `has_printed` is `true` if other rates were printed before.
+    fn measure_mpps(
+        self,
+        args: &Sched,
+        threads: u64,
+        seconds: f64,
+        has_printed: bool,
+    ) -> anyhow::Result<f64> {
         let args = Sched {
             threads,
             bandwidth: BitRate(LINK_BPS),
@@ -146,7 +158,7 @@ impl Experiment {
             return Err(failed);
         }
         if played.is_interrupted {
-            return Err(InterruptedUnstored.into());
+            return Err(interrupt_error(has_printed, false));
         }
         let packets: u64 = played.ledgers.iter().map(|it| it.counts.transmitted).sum();
         Ok(packets as f64 / played.duration.as_secs_f64() / 1e6)

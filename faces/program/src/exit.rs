@@ -42,6 +42,22 @@ pub struct InterruptedUnstored;
 #[error("interrupted; no measurement was completed")]
 pub struct InterruptedBeforeResults;
 
+/// Returns the error of an interrupted program, by what it has done with its results.
+pub fn interrupt_error(are_shown: bool, are_stored: bool) -> anyhow::Error {
+    match (are_shown, are_stored) {
+        (_, true) => Interrupted.into(),
+        (true, false) => InterruptedUnstored.into(),
+        (false, false) => InterruptedBeforeResults.into(),
+    }
+}
+
+/// Returns `true` for the error of an interrupted program.
+pub fn is_interrupt(error: &anyhow::Error) -> bool {
+    error.is::<Interrupted>()
+        || error.is::<InterruptedUnstored>()
+        || error.is::<InterruptedBeforeResults>()
+}
+
 /// Failure of a child program. This process exits with the same code, without an error message.
 #[derive(Debug, thiserror::Error)]
 #[error("the program exited with code {0}")]
@@ -59,10 +75,7 @@ pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error
     if let Some(ChildExit(code)) = error.downcast_ref() {
         return (ExitCode::from(*code), None);
     }
-    if error.is::<Interrupted>()
-        || error.is::<InterruptedUnstored>()
-        || error.is::<InterruptedBeforeResults>()
-    {
+    if is_interrupt(&error) {
         return (ExitCode::from(130), Some(error));
     }
     let code = if error.is::<UsageError>() { 2 } else { 1 };

@@ -124,6 +124,19 @@ fn interrupted_sweep_keeps_its_points() {
 }
 
 #[test]
+fn sweep_interrupted_in_its_first_point_keeps_nothing() {
+    let home = home();
+    a_program(&home, "abt-eventual-bench-sleeps", ": >begun; exec sleep 600");
+    let line = ["sweep-abt-eventual-bench", "./abt-eventual-bench-sleeps"];
+    let running = home.start(home.handover(line));
+    wait_until("the first point", || home.cwd().join("begun").exists());
+    running.signal(Signal::INT);
+    let said = running.finish().code(130).tells(&["no measurement was completed"]);
+    assert!(said.out.contains("no point was measured"), "{said}");
+    assert!(home.processes().is_empty(), "the program that was run goes on");
+}
+
+#[test]
 fn sweep_continues_after_its_output_is_closed() {
     let home = home();
     a_program(&home, "my-abt-eventual-bench", PRINTS);

@@ -430,6 +430,19 @@ fn interrupted_run_without_time_stamps_stores_nothing() {
 }
 
 #[test]
+fn interrupted_first_experiment_ends_its_row_and_shows_nothing() {
+    let home = Home::new();
+    let line = "sched --experiments A --clients 1 --seconds 3600";
+    let running = home.start(home.handover(line.split_whitespace()));
+    let tasks = format!("/proc/{}/task", running.id());
+    // The arbiter and the client, which start after the signal handlers.
+    wait_until("the client", || fs::read_dir(&tasks).map_or(0, |it| it.count()) > 2);
+    running.signal(Signal::INT);
+    let said = running.finish().code(130).tells(&["no measurement was completed"]);
+    assert!(said.out.ends_with("\n1\t\n"), "{said}");
+}
+
+#[test]
 fn help_fits_in_eighty_columns() {
     let home = Home::new();
     let mut command = home.handover(["sched", "--help"]);
