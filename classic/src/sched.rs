@@ -38,7 +38,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use summary::{ResultRow, Share};
+use summary::{ChartFiles, ResultRow, Share};
 use udp::UdpSink;
 use watched::WatchedScheduler;
 
@@ -226,11 +226,11 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
         return experiments::run(args, selected, out);
     }
     let plan = SchedPlan::new(args, args.read_program()?)?;
-    if args.plot {
-        summary::check_charts(Path::new(&args.prefix))?;
-    }
+    let has_stages = !matches!(args.stamp, Stamp::None);
+    let charts = args.plot.then(|| ChartFiles::create(Path::new(&args.prefix), has_stages));
+    let charts = charts.transpose()?;
     let result = plan.run()?;
-    plan.print_result(result, out)
+    plan.print_result(result, charts, out)
 }
 
 /// Plan of a run, made before any thread is started.
@@ -641,14 +641,18 @@ impl SchedPlan<'_> {
     }
 
     /// Prints the tables, draws the charts, and returns the first error of the run.
-    fn print_result(&self, result: RunResult, out: &mut dyn Write) -> anyhow::Result<()> {
+    fn print_result(
+        &self,
+        result: RunResult,
+        charts: Option<ChartFiles>,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
         let RunResult { ledgers, mut written, fairness, duration: took, usage: used, .. } = result;
         let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
         let rows = self.rows(&ledgers, waits, fairness.as_ref());
         let seconds = took.as_secs_f64();
         // Before the results are printed: a failure to print must not lose the charts.
-        let drawn =
-            self.args.plot.then(|| summary::draw_charts(&rows, Path::new(&self.args.prefix)));
+        let drawn = charts.map(|charts| charts.draw(&rows));
         summary::print_table(&rows, seconds, out)?;
         writeln!(
             out,

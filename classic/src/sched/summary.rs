@@ -4,16 +4,13 @@ use super::record::{PacketWaits, STAGE_LABELS};
 use anyhow::Context;
 use handover_base::units::format_ns;
 use handover_program::exit::to_usage_error;
-use handover_program::files::{self, FileReplacement};
+use handover_program::files::FileReplacement;
 use handover_report::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_sched::drive::Counts;
 use hdrhistogram::Histogram;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-
-/// Name of the chart of shares, after the prefix.
-const SHARES_CHART: &str = "shares.svg";
 
 /// Quantiles of waiting times that are printed, with their names.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
@@ -134,45 +131,71 @@ fn format_quantiles(stage: &Histogram<u64>) -> String {
     QUANTILES.map(|(q, _)| format_ns(stage.value_at_quantile(q) as f64)).join(" / ")
 }
 
-/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the drawn files.
-pub fn draw_charts(rows: &[ResultRow], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut made = Vec::new();
-    if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
-        made.push(write_chart(prefix, "stages.svg", &stages_chart(rows))?);
+/// Files of the charts. They replace existing ones when they are drawn.
+pub struct ChartFiles {
+    shares: ChartFile,
+    /// `None` if no packets are stamped.
+    stages: Option<ChartFile>,
+}
+
+/// File of one chart, with its path.
+struct ChartFile {
+    file: FileReplacement,
+    path: PathBuf,
+}
+
+impl ChartFiles {
+    /// Creates `PREFIXshares.svg`, and `PREFIXstages.svg` if `has_stages`. Called before anything
+    /// is measured.
+    ///
+    /// # Errors
+    /// A usage error if a file cannot be created.
+    pub fn create(prefix: &Path, has_stages: bool) -> anyhow::Result<ChartFiles> {
+        let shares = ChartFile::create(prefix, "shares.svg")?;
+        let stages = has_stages.then(|| ChartFile::create(prefix, "stages.svg")).transpose()?;
+        Ok(ChartFiles { shares, stages })
     }
-    made.push(write_chart(prefix, SHARES_CHART, &shares_chart(rows))?);
-    Ok(made)
+
+    /// Draws the charts; returns the paths of the drawn files.
+    pub fn draw(self, rows: &[ResultRow]) -> anyhow::Result<Vec<PathBuf>> {
+        let has_waits =
+            |row: &ResultRow| row.waits.as_ref().is_some_and(|waits| !waits.stages[0].is_empty());
+        let mut made = Vec::new();
+        if let Some(stages) = self.stages
+            && rows.iter().any(has_waits)
+        {
+            made.push(stages.write(&stages_chart(rows))?);
+        }
+        made.push(self.shares.write(&shares_chart(rows))?);
+        Ok(made)
+    }
 }
 
-/// Checks that the charts can be written, before anything is measured.
-///
-/// # Errors
-/// A usage error if a file cannot be created.
-pub fn check_charts(prefix: &Path) -> anyhow::Result<()> {
-    let path = chart_path(prefix, SHARES_CHART);
-    // The file remains as it is.
-    FileReplacement::create(&path).map(drop).map_err(|error| {
-        to_usage_error(format!(
-            "--plot: cannot create the chart {path}: {error}; name a prefix with -p in a folder in \
-             which files can be created",
-            path = path.display()
-        ))
-    })
-}
+impl ChartFile {
+    /// Creates the file `prefix` + `name`.
+    fn create(prefix: &Path, name: &str) -> anyhow::Result<ChartFile> {
+        let mut path = OsString::from(prefix);
+        path.push(name);
+        let path = PathBuf::from(path);
+        let file = FileReplacement::create(&path).map_err(|error| {
+            to_usage_error(format!(
+                "--plot: cannot create the chart {path}: {error}; name a prefix with -p in a folder in \
+                 which files can be created",
+                path = path.display()
+            ))
+        })?;
+        Ok(ChartFile { file, path })
+    }
 
-/// Returns the path of the chart `name`.
-fn chart_path(prefix: &Path, name: &str) -> PathBuf {
-    let mut path = OsString::from(prefix);
-    path.push(name);
-    PathBuf::from(path)
-}
-
-/// Writes a chart as SVG to the file `prefix` + `name`.
-fn write_chart(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
-    let path = chart_path(prefix, name);
-    files::replace_file(&path, chart.to_standalone_svg())
-        .with_context(|| format!("--plot: cannot write the chart {path}", path = path.display()))?;
-    Ok(path)
+    /// Writes a chart as SVG; returns the path of the file.
+    fn write(self, chart: &Chart) -> anyhow::Result<PathBuf> {
+        let ChartFile { mut file, path } = self;
+        let written = file.write_all(chart.to_standalone_svg().as_bytes());
+        written.and_then(|()| file.commit()).with_context(|| {
+            format!("--plot: cannot write the chart {path}", path = path.display())
+        })?;
+        Ok(path)
+    }
 }
 
 /// Draws a row for each stage of each client: the median, with a line to percentile 99.9.

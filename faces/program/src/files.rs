@@ -15,9 +15,14 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// If the file cannot be opened, or [`check_output_path`] refuses it.
 pub fn create_file(path: &Path) -> io::Result<File> {
-    check_output_path(path)?;
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    open_output(path, options.create(true).truncate(true))
+}
+
+/// Opens an output file with `options`, as [`create_file`] describes.
+fn open_output(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    check_output_path(path)?;
+    options.write(true);
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = file.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NXIO) => io::Error::other("no process reads this pipe"),
@@ -100,19 +105,23 @@ pub fn replace_file_with<T>(
     path: &Path,
     write: impl FnOnce(&File) -> io::Result<T>,
 ) -> io::Result<T> {
-    let replacement = FileReplacement::create(path)?;
+    let mut replacement = FileReplacement::create(path)?;
+    replacement.remove_old_content()?;
     let written = write(&replacement.file)?;
     replacement.commit()?;
     Ok(written)
 }
 
 /// New content of a file, collected in a partial file beside it. [`commit`](Self::commit) puts it
-/// in place, as [`replace_file`] describes. If dropped before, the file remains unchanged.
+/// in place, as [`replace_file`] describes. If dropped before, the file remains unchanged, unless it
+/// is written in place and something was written.
 #[derive(Debug)]
 pub struct FileReplacement {
     file: File,
     /// Paths of the partial file and of the target; `None` if the target itself is written.
     paths: Option<(PathBuf, PathBuf)>,
+    /// `true` while a target that is written in place has its old content.
+    has_old_content: bool,
 }
 
 impl FileReplacement {
@@ -125,9 +134,13 @@ impl FileReplacement {
         // A symbolic link remains, and its target is replaced.
         let target = resolve_links(path)?;
         let there = fs::metadata(&target).ok();
-        let in_place = || Ok(FileReplacement { file: create_file(&target)?, paths: None });
+        let is_file = there.as_ref().is_some_and(fs::Metadata::is_file);
+        let in_place = || {
+            let file = open_output(&target, &mut OpenOptions::new())?;
+            Ok(FileReplacement { file, paths: None, has_old_content: is_file })
+        };
         // A link without a path is not replaced by a file either: it may lead to one that was deleted.
-        if there.as_ref().is_some_and(|it| !it.is_file()) || target.is_symlink() {
+        if there.is_some() && !is_file || target.is_symlink() {
             return in_place();
         }
         remove_leftovers(&target);
@@ -146,18 +159,28 @@ impl FileReplacement {
                 break file;
             }
         };
-        let replacement = FileReplacement { file, paths: Some((beside, target)) };
+        let replacement =
+            FileReplacement { file, paths: Some((beside, target)), has_old_content: false };
         if let Some(there) = there {
             replacement.file.set_permissions(there.permissions())?;
         }
         Ok(replacement)
     }
 
-    /// Renames the partial file to the target. Does nothing if the target was written in place.
+    /// Removes the old content of a target that is written in place, before the first write.
+    fn remove_old_content(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.has_old_content) {
+            true => self.file.set_len(0),
+            false => Ok(()),
+        }
+    }
+
+    /// Renames the partial file to the target, unless the target was written in place.
     ///
     /// # Errors
     /// If the partial file cannot be renamed; the target is then unchanged.
     pub fn commit(mut self) -> io::Result<()> {
+        self.remove_old_content()?;
         if let Some((beside, target)) = &self.paths {
             fs::rename(beside, target)?;
         }
@@ -203,6 +226,7 @@ fn remove_unlocked(path: &Path) -> io::Result<()> {
 
 impl Write for FileReplacement {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.remove_old_content()?;
         self.file.write(bytes)
     }
 
@@ -287,6 +311,20 @@ mod tests {
             1,
             "the folder has further files"
         );
+    }
+
+    #[test]
+    fn dropped_replacement_in_place_leaves_the_old_content() {
+        let folder = tempfile::tempdir().expect("create a temporary folder");
+        // The name of a partial file beside it would be too long.
+        let page = folder.path().join("n".repeat(250));
+        fs::write(&page, "the old one").expect("write the file");
+        drop(FileReplacement::create(&page).expect("open the file"));
+        assert_eq!(fs::read_to_string(&page).expect("read the file"), "the old one");
+        replace_file(&page, "new").expect("replace the file");
+        assert_eq!(fs::read_to_string(&page).expect("read the file"), "new");
+        FileReplacement::create(&page).and_then(FileReplacement::commit).expect("empty the file");
+        assert_eq!(fs::read_to_string(&page).expect("read the file"), "");
     }
 
     /// Environment variable that makes this test program write the named file.

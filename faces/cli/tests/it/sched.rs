@@ -415,6 +415,20 @@ fn prefix_in_a_missing_folder_is_refused_before_the_start() {
 }
 
 #[test]
+fn refused_chart_leaves_the_other_one_as_it_is() {
+    let home = Home::new();
+    // A file beside the chart would have too long a name, so the chart is written in place.
+    let prefix = "n".repeat(240);
+    let shares = home.cwd().join(format!("{prefix}shares.svg"));
+    fs::write(&shares, "drawn before").expect("a file");
+    fs::create_dir(home.cwd().join(format!("{prefix}stages.svg"))).expect("a folder");
+    let said = home.run(&format!("sched --seconds 0.1 -p {prefix} --plot")).code(2);
+    assert!(said.out.is_empty(), "{said}");
+    said.tells(&["stages.svg", "name a prefix"]);
+    assert_eq!(fs::read_to_string(&shares).expect("a file"), "drawn before");
+}
+
+#[test]
 fn interrupted_run_without_time_stamps_stores_nothing() {
     let home = Home::new();
     for (words, told) in [("", "are kept"), ("--stamp none", "are shown, but not stored")] {
