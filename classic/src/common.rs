@@ -4,6 +4,7 @@ use crate::load;
 use anyhow::Context;
 use clap::ValueEnum;
 use handover_base::topology;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt as _;
@@ -58,6 +59,18 @@ pub(crate) fn parse_cpu(text: &str) -> Result<u32, String> {
 pub(crate) fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     load::process::bytes_in_line(&text, "MemAvailable:")
+}
+
+/// Raises the soft limit of descriptors to the hard limit. Returns the number of descriptors that
+/// this process may open.
+pub(crate) fn raise_descriptors_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        // If this is refused, the limit stays.
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Returns a command that runs a classic program as a subcommand of this binary. The names of this

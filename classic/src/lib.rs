@@ -37,7 +37,8 @@ mod trylock;
 #[cfg(feature = "programs")]
 use common::{
     MILLIONS_RANGE, SECONDS_RANGE, available_memory_bytes, number_parser, own_arguments,
-    own_program_command, parse_cpu, run_on_cpus, value_name, whole_number_parser,
+    own_program_command, parse_cpu, raise_descriptors_limit, run_on_cpus, value_name,
+    whole_number_parser,
 };
 #[cfg(not(feature = "programs"))]
 pub use disabled::{Program, plot_eventuals};

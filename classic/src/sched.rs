@@ -490,6 +490,7 @@ impl SchedPlan<'_> {
         mut scheduler: S,
         fairness_index: fn(S) -> Option<FairnessIndex>,
     ) -> anyhow::Result<RunResult> {
+        super::raise_descriptors_limit();
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
             let spec = spec.length_max_bytes(length_max_bytes);

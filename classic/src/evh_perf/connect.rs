@@ -2,12 +2,13 @@
 
 use super::Signals;
 use super::live::LiveView;
-use super::options::{EvhPerf, PROCESSES_MAX, raise_descriptors_limit};
+use super::options::{EvhPerf, PROCESSES_MAX};
 use super::parts::{self, OrderReceiver, Worker, WorkerProcess};
 use super::printer::{Printer, format_with_commas};
 use super::{secret, stages};
 use crate::load::hold::{HeldConnections, HoldOptions, OpenFailure};
 use crate::load::process;
+use crate::raise_descriptors_limit;
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
 use handover_program::exit;

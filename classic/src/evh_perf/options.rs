@@ -1,11 +1,10 @@
 //! The options, and the checks for contradictions among them.
 
-use super::super::whole_number_parser;
+use super::super::{raise_descriptors_limit, whole_number_parser};
 use crate::load::wire::LETTERS_MAX;
 use clap::{ArgAction, Args};
 use handover_base::units::TimeSpan;
 use handover_program::exit::to_usage_error;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -536,18 +535,6 @@ impl EvhPerf {
         let mut found = found.map_err(|error| refused(error.to_string()))?;
         found.next().ok_or_else(|| refused("the name resolves to no address".into()))
     }
-}
-
-/// Raises the soft limit of descriptors to the hard limit. Returns the number of descriptors that
-/// this process may open.
-pub fn raise_descriptors_limit() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current < limit.maximum {
-        // If this is refused, the limit stays.
-        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
-        let _ = setrlimit(Resource::Nofile, raised);
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The event handler: a server that echoes every message.
 
-use super::options::{EvhPerf, raise_descriptors_limit};
+use super::options::EvhPerf;
 use super::parts;
 use super::printer::{Printer, format_with_commas};
 use super::{Signals, secret, warn};
 use crate::load::wire::{HEADER_BYTES, LETTERS_MAX};
+use crate::raise_descriptors_limit;
 use anyhow::Context as _;
 use handover_base::units::format_ns;
 use handover_net::engine::LengthPrefixCodec;

@@ -1,11 +1,13 @@
 //! Waits of packets: the time-stamp files, and the quantiles.
 
 use super::recorder::{Records, write_line};
+use anyhow::anyhow;
 use handover_base::clock;
 use handover_program::exit::to_usage_error;
 use handover_program::files::FileReplacement;
 use handover_sched::drive::Record;
 use hdrhistogram::Histogram;
+use rustix::io::Errno;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,6 +19,8 @@ const DRAINED_RECORDS_MAX: usize = 8192;
 const POLL_PAUSE: Duration = Duration::from_millis(2);
 /// Size of the write buffer of a time-stamp file, in bytes.
 const WRITE_BUFFER_BYTES: usize = 1 << 18;
+/// Maximum number of descriptors besides those of the time-stamp files, with a margin.
+const OTHER_DESCRIPTORS_MAX: usize = 64;
 /// Number of significant digits of the waits in histograms.
 const SIGNIFICANT_DIGITS: u8 = 3;
 /// Maximum wait in histograms, in ns: 10 minutes. A longer wait counts as the maximum.
@@ -152,19 +156,27 @@ impl RecordFiles {
     /// Creates the temporary files for `PREFIXqueue-0.txt` and so on, one for each buffer.
     ///
     /// # Errors
-    /// A usage error if a file cannot be created.
+    /// A usage error if a file cannot be created; another error if this process has too few
+    /// descriptors.
     pub fn create(prefix: &Path, buffers: Vec<Records>) -> anyhow::Result<RecordFiles> {
-        let mut streams = Vec::with_capacity(buffers.len());
+        let clients_count = buffers.len();
+        let mut streams = Vec::with_capacity(clients_count);
         for (client, records) in buffers.into_iter().enumerate() {
             let mut path = prefix.as_os_str().to_os_string();
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
             let file = FileReplacement::create(&path).map_err(|error| {
-                to_usage_error(format!(
-                    "-p: cannot create the time-stamp file {path}: {error}; name a prefix in a folder \
-                     in which files can be created",
-                    path = path.display()
-                ))
+                let text = format!("cannot create the time-stamp file {}: {error}", path.display());
+                match Errno::from_io_error(&error) {
+                    Some(Errno::MFILE) => anyhow!(
+                        "-t {clients_count}: {text}; raise the limit with `ulimit -n {}`, or choose \
+                         fewer clients or --stamp none",
+                        clients_count + OTHER_DESCRIPTORS_MAX
+                    ),
+                    _ => to_usage_error(format!(
+                        "-p: {text}; name a prefix in a folder in which files can be created"
+                    )),
+                }
             })?;
             let file = Some(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file));
             streams.push(ClientStream {

@@ -72,6 +72,15 @@ fn run_neither_hangs_nor_panics_with_any_descriptor_limit() {
     assert!(home.processes().is_empty(), "a participant process was left behind");
 }
 
+#[test]
+fn sched_raises_the_descriptor_limit_or_names_the_command_that_does() {
+    let home = Home::new();
+    let line = "exec handover sched -t 100 --seconds 0.05";
+    said(home.shell(&format!("ulimit -S -n 64; {line}"))).code(0);
+    let said = said(home.shell(&format!("ulimit -n 64; {line}"))).code(1);
+    said.tells(&["-t 100: cannot create the time-stamp file", "ulimit -n", "--stamp none"]);
+}
+
 /// Returns a command under a limit of threads, run by a user to whom the limit applies; or the
 /// reason why that is impossible.
 fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
