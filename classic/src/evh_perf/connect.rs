@@ -396,9 +396,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     // All parts close at the same time.
     processes.iter_mut().for_each(Worker::stop);
     drop(processes);
-    if signals.is_any_received() {
-        return signals.exit_result();
-    }
+    signals.exit_result()?;
     match failed {
         Some(failed) => bail!("{failed}"),
         None if closed > 0 => {

@@ -723,6 +723,19 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
 }
 
 #[test]
+fn terminated_holder_reports_missing_connections() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "-h 3");
+    let theirs = Home::new();
+    let line = format!("evh_perf --connect -p {port} --count 10");
+    let holding = theirs.start(theirs.handover(line.split_whitespace()));
+    let out = || fs::read_to_string(theirs.path().join("out")).unwrap_or_default();
+    wait_until("hold", || out().contains("Holding them."));
+    holding.signal(Signal::TERM);
+    holding.finish().code(1).tells(&["--max_handles_per_thread"]);
+}
+
+#[test]
 fn interrupt_ends_the_wait_for_a_sampled_echo() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
     let port = listener.local_addr().expect("an address").port();
