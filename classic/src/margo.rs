@@ -497,7 +497,8 @@ impl SharedOptions {
         let path = format!("{file}.{}", u32::from(side == Role::Client));
         FileReplacement::create(path.as_ref()).map(Some).map_err(|error| {
             to_usage_error(format!(
-                "-d {file}: cannot create the file {path}: {error}; name a file that can be written"
+                "-d {file}: cannot create the file {path}: {}",
+                files::format_create_error(&error)
             ))
         })
     }

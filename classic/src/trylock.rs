@@ -119,8 +119,9 @@ impl TrylockPlan {
         let create = |path: &PathBuf| match files::create_file(path) {
             Ok(file) => Ok((file, path.clone())),
             Err(error) => Err(to_usage_error(format!(
-                "-o {}: {error}; name a file that can be written",
-                path.display()
+                "-o {}: {}",
+                path.display(),
+                files::format_create_error(&error)
             ))),
         };
         Ok(TrylockPlan {

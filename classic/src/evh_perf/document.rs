@@ -6,7 +6,7 @@ use super::stages::LoadCosts;
 use crate::load::LoadReport;
 use anyhow::Context as _;
 use handover_program::exit::to_usage_error;
-use handover_program::files::FileReplacement;
+use handover_program::files::{self, FileReplacement};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -120,7 +120,8 @@ impl HistogramLog {
         let shown = path.display().to_string();
         let file = FileReplacement::create(path).map_err(|error| {
             to_usage_error(format!(
-                "--hdr {shown}: cannot create the file: {error}; name a file that can be written"
+                "--hdr {shown}: cannot create the file: {}",
+                files::format_create_error(&error)
             ))
         })?;
         Ok(Some(Self { file, file_name: shown }))

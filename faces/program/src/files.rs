@@ -48,7 +48,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// If it is one of these.
 pub fn check_output_path(path: &Path) -> io::Result<()> {
     if path == Path::new("-") {
-        return Err(io::Error::other(
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
             "name a file; /dev/stdout is standard output, ./- a file of this name",
         ));
     }
@@ -63,6 +64,15 @@ pub fn check_output_path(path: &Path) -> io::Result<()> {
             "it is a database, such as a store of results, and is not replaced",
         )),
         false => Ok(()),
+    }
+}
+
+/// Formats the error of creating the file that an option names, with a remedy.
+pub fn format_create_error(error: &io::Error) -> String {
+    match error.kind() {
+        // The error of check_output_path for `-`, which has a remedy.
+        io::ErrorKind::InvalidInput => error.to_string(),
+        _ => format!("{error}; name a file that can be written"),
     }
 }
 

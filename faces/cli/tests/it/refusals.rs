@@ -241,6 +241,8 @@ const CLASSIC: &[Refusal] = &[
     ("calls --calls 0", &["--calls", "0", "1..=10000000000"]),
     ("calls --dir nowhere", &["--dir nowhere", "No such file", "name a folder"]),
     ("calls --dir text.txt", &["--dir text.txt", "name a folder"]),
+    ("evh_perf -c -p 1 --hdr -", &["--hdr -", "/dev/stdout", "./- a file of this name\n"]),
+    ("trylock -F -o -", &["-o -", "/dev/stdout", "./- a file of this name\n"]),
     ("evh_perf -c -p 1 --hdr pipe", &["--hdr pipe", "no process reads this pipe"]),
     ("evh_perf -c -p 1 --tls --ca pipe", &["--ca pipe", "not a regular file"]),
     ("evh_perf -e --tls --cert pipe --key pipe", &["--cert pipe", "not a regular file"]),
