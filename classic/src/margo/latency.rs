@@ -172,8 +172,10 @@ impl Latency {
             out,
             "# <op> <iterations> <warmup_iterations> <size> <min> <q1> <med> <avg> <q3> <max>"
         )?;
-        let (count, warmup, size) = (took_s.len(), self.warmup_iterations, self.payload_bytes);
-        let [min, q1, med, q3, max] = [0.0, 0.25, 0.5, 0.75, 1.0].map(at);
+        let (warmup, size) = (self.warmup_iterations, self.payload_bytes);
+        let [min, q1, q3, max] = [0.0, 0.25, 0.75, 1.0].map(at);
+        let count = took_s.len();
+        let med = took_s[(count - 1) / 2].midpoint(took_s[count / 2]);
         writeln!(
             out,
             "noop\t{count}\t{warmup}\t{size}\t{min:.9}\t{q1:.9}\t{med:.9}\t{avg:.9}\t{q3:.9}\t{max:.9}"

@@ -499,6 +499,15 @@ fn interrupt_during_a_call_that_is_not_answered_prints_the_figures() {
 }
 
 #[test]
+fn median_of_two_calls_is_the_middle_between_them() {
+    let out = home().ok("margo-p2p-latency -n sm -i 2");
+    let row = out.lines().nth(1).expect("a row").split('\t').skip(4);
+    let times: Vec<f64> = row.map(|it| it.parse().expect("a number")).collect();
+    let [min, _, med, avg, _, max] = times[..] else { panic!("{out}") };
+    assert!((med - min.midpoint(max)).abs() < 2e-9 && (med - avg).abs() < 2e-9, "{out}");
+}
+
+#[test]
 fn interrupt_while_rank_1_fills_its_buffer_is_no_failure_of_rank_0() {
     let home = home();
     let line = "exec ./margo-p2p-bw -n tcp -D 600 -w 0 -x 4096 -X 268435456 --memory plain";
