@@ -78,7 +78,8 @@ pub struct SharedOptions {
     /// Address of rank 0's host at which the ranks meet; needed across hosts only
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
-    /// Rank of this process if no launcher gives it: 0 serves, 1 calls
+    /// Rank of this process if no launcher gives it: 0 serves, 1 calls. While rank 0 serves, it ends
+    /// when rank 1 does; only a second signal ends it before
     #[arg(long, value_name = "NUMBER", requires = "rendezvous")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
     rank: Option<u32>,
