@@ -2,9 +2,9 @@
 //!
 //! The program is started with a library in `LD_PRELOAD`, which its function entries call: those
 //! compiled to call `__cyg_profile_func_enter` (`-finstrument-functions`), and those with space for
-//! a jump (`-fpatchable-function-entry=5`), which are patched before `main`. The library writes each
-//! thread's events into a ring in memory that this process shares and drains, so that the events
-//! survive if the program or this process is killed.
+//! a jump (`-fpatchable-function-entry=5`), which are patched before `main`. The library writes
+//! each thread's events into a ring in memory that this process shares and drains, so that the
+//! events survive if the program or this process is killed.
 //!
 //! ```no_run
 //! use handover_trace::record::{RecordOptions, record};
@@ -20,18 +20,17 @@ mod program;
 mod ring_drain;
 mod rings;
 mod stream;
+mod trace_paths;
 
 pub use names::add_function_names;
 pub use program::ProgramError;
 
 use crate::text::saturating_sum;
 use handover_probe::Policy;
-use handover_probe::format::TraceHeader;
 use handover_probe::read::{self, RecordingState, Trace};
 use handover_probe::trace_file::{self, with_suffix};
 use program::TraceableProgram;
-use ring_drain::RingDrain;
-use rings::RingFile;
+use ring_drain::{RingDrain, untraced_calls_note};
 use rustix::fs::FallocateFlags;
 use std::ffi::OsString;
 use std::fs::File;
@@ -42,6 +41,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 use tempfile::TempDir;
+use trace_paths::{
+    OlderTraces, find_trace_paths, free_trace_path, put_first_trace_at_file, rename_trace,
+    trace_header,
+};
 
 /// Recording library for C and C++ programs, a shared object. It is built from `c/`, and empty on
 /// platforms without support for it.
@@ -60,11 +63,11 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(4);
 const END_DELAY: Duration = Duration::from_millis(2);
 /// Disk space reserved for the recording library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
-/// Maximum time that a thread waits for space in its ring by default. The recorder was late by up to 4 ms beyond the
-/// 21 ms for which a ring of 4 MiB lasts at 24 million events per second.
+/// Maximum time that a thread waits for space in its ring by default. The recorder was late by up
+/// to 4 ms beyond the 21 ms for which a ring of 4 MiB lasts at 24 million events per second.
 const WAIT_DEFAULT: Duration = Duration::from_millis(50);
-/// Maximum of [`RecordOptions::depth`]. It is the depth of the call stack that the recording library keeps
-/// per thread.
+/// Maximum of [`RecordOptions::depth`]. It is the depth of the call stack that the recording
+/// library keeps per thread.
 const DEPTH_MAX: u32 = 1023;
 /// Error number by which the recording library reports that the trace file was truncated
 /// during the recording.
@@ -74,8 +77,8 @@ const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordOptions {
-    /// Path of the program's trace. The traces of processes that it starts are at `FILE.PID`, or at `FILE.PARENT.PID`
-    /// if a Rust program forked them.
+    /// Path of the program's trace. The traces of processes that it starts are at `FILE.PID`, or at
+    /// `FILE.PARENT.PID` if a Rust program forked them.
     pub file: PathBuf,
     /// Policy of the recording.
     pub policy: Policy,
@@ -89,11 +92,12 @@ pub struct RecordOptions {
     pub depth: u32,
     /// Minimum duration of recorded calls, up to a day. Shorter calls are omitted.
     pub min_duration: Duration,
-    /// Maximum time that a thread with a full ring waits before its event is lost. For streams only. `None`: 50 ms for
-    /// programs in C and C++, for which the waits are reported, and none for the probes of Rust programs.
+    /// Maximum time that a thread with a full ring waits before its event is lost. For streams
+    /// only. `None`: 50 ms for programs in C and C++, for which the waits are reported, and none
+    /// for the probes of Rust programs.
     pub wait: Option<Duration>,
-    /// `true` to run a program even if it has nothing to trace. Programs that it starts, or libraries that it loads,
-    /// may have.
+    /// `true` to run a program even if it has nothing to trace. Programs that it starts, or
+    /// libraries that it loads, may have.
     pub force: bool,
 }
 
@@ -223,7 +227,8 @@ impl RecordResult {
 ///
 /// # Errors
 /// If the program cannot be traced or started, or a file cannot be created. A disk that fills up
-/// later is not an error: the program continues, and the loss is reported in [`WrittenTrace::missing`].
+/// later is not an error: the program continues, and the loss is reported in
+/// [`WrittenTrace::missing`].
 ///
 /// # Blocking
 /// Blocks until the program has exited. Processes that outlive it are no longer recorded.
@@ -234,7 +239,10 @@ pub fn record(
 ) -> Result<RecordResult, RecordError> {
     let found = program::find_traceable_program(command, options.force)?;
     let file = absolute(&options.file)?;
-    let older = OlderTraces::find(&file)?;
+    let error = |source| RecordError::File { path: file.clone(), source };
+    // Checks now, not after the program has run, that the file can be created.
+    trace_file::check_trace_path(&file).map_err(error)?;
+    let older = OlderTraces::find(&file).map_err(error)?;
     // With this policy the library creates the file itself, and never replaces an existing one.
     let is_temporary = options.policy == Policy::Last && older.contains(&file);
     let suffix = format!("{}.new", std::process::id());
@@ -282,15 +290,6 @@ pub fn record(
     Ok(RecordResult { status, written, notes })
 }
 
-/// Returns the message for the user about calls that are not in the trace at `path`.
-fn untraced_calls_note(path: &Path, count: u64) -> String {
-    format!(
-        "{path}: number of calls that are not in the trace: {count}. They were nested deeper than --depth permits, or \
-         on a stack that the program had created itself",
-        path = path.display()
-    )
-}
-
 /// Collects the counts and the size of a trace that was written.
 fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
     WrittenTrace {
@@ -303,76 +302,6 @@ fn describe_trace(path: PathBuf, trace: &Trace) -> WrittenTrace {
         bytes: std::fs::metadata(&path).map_or(0, |data| data.len()),
         path,
     }
-}
-
-/// Returns the paths of all new traces, `file` first.
-fn find_trace_paths(file: &Path, older: &OlderTraces) -> Vec<PathBuf> {
-    let mut paths = read::find_traces(file).unwrap_or_default();
-    paths.retain(|path| path.exists() && !older.contains(path));
-    paths
-}
-
-/// Renames the program's trace to `file`. It is that of process `pid` or, if this process was not recorded, as the
-/// shell of a script, the first that began after `begin_ns`. The trace of another process at `file` is renamed to
-/// `file.PID`.
-fn put_first_trace_at_file(
-    file: &Path,
-    pid: u32,
-    begin_ns: u64,
-    older: &OlderTraces,
-    notes: &mut Vec<String>,
-) {
-    let key = |path: &PathBuf| {
-        let header = trace_header(path)?;
-        let begin = header.begin.monotonic_ns;
-        (begin >= begin_ns).then_some((header.pid != pid, begin))
-    };
-    let new =
-        find_trace_paths(file, older).into_iter().filter_map(|path| Some((key(&path)?, path)));
-    let Some((_, first)) = new.min().filter(|(_, first)| first != file) else { return };
-    if trace_file::is_trace(file) && !older.contains(file) {
-        // A process that still records with the policy `last` opens the file again for each thread.
-        let other = trace_header(file).filter(|_| trace_file::is_ended_trace(file));
-        let Some(other) = other else { return };
-        rename_trace(file, &free_trace_path(file, other.pid, older), notes);
-    }
-    rename_trace(&first, file, notes);
-}
-
-/// Returns the path of the trace of process `pid`. The first process has `file` itself, which is attempt 0. The others,
-/// and those that execute another program, need further attempts.
-fn trace_path(file: &Path, pid: u32, attempt: u32) -> PathBuf {
-    match attempt {
-        0 => file.to_owned(),
-        1 => with_suffix(file, &pid.to_string()),
-        _ => with_suffix(file, &format!("{pid}.{attempt}")),
-    }
-}
-
-/// Returns the first path for a trace of process `pid` at which there is none yet, or an older one.
-fn free_trace_path(file: &Path, pid: u32, older: &OlderTraces) -> PathBuf {
-    let mut attempt = 0;
-    loop {
-        let path = trace_path(file, pid, attempt);
-        if !path.exists() || older.contains(&path) {
-            return path;
-        }
-        attempt += 1;
-    }
-}
-
-/// Renames the trace at `path` to `target`.
-fn rename_trace(path: &Path, target: &Path, notes: &mut Vec<String>) {
-    // Rings complete the trace of a killed process. They are kept while the trace is at the path that they name.
-    let renamed = std::fs::rename(path, target).and_then(|()| name_in_rings(target));
-    if let Err(error) = renamed {
-        notes.push(format!("cannot rename the trace {path}: {error}", path = path.display()));
-    }
-}
-
-/// Reads the header of the trace at `path`, which may be a link; `None` if it is not a trace.
-fn trace_header(path: &Path) -> Option<TraceHeader> {
-    rings::decode_header(&trace_file::open_regular_file(path).ok()?)
 }
 
 /// Waits for the program's exit. Meanwhile, drains rings and forwards signals.
@@ -411,68 +340,8 @@ fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     text.map(PathBuf::from).ok_or(RecordError::Path { path: absolute.clone() })
 }
 
-/// Traces of an earlier recording with the same name. Left in place, the files of its child processes
-/// would be read as part of the new recording.
-///
-/// Each has its path and its session. An inode number does not identify a trace: a new file may get that of a replaced
-/// one.
-#[derive(Debug, Clone, Default)]
-struct OlderTraces(Vec<(PathBuf, u64)>);
-
-impl OlderTraces {
-    /// Finds the older traces. Fails if `file` exists and is not a trace.
-    fn find(file: &Path) -> Result<Self, RecordError> {
-        let error = |source| RecordError::File { path: file.to_owned(), source };
-        // Checks now, not after the program has run, that the file can be created.
-        trace_file::check_trace_path(file).map_err(error)?;
-        let mut paths = read::find_traces(file).map_err(error)?;
-        paths.retain(|path| trace_file::is_ended_trace(path));
-        let paths = paths.into_iter();
-        Ok(Self(paths.filter_map(|path| trace_session(&path).map(|it| (path, it))).collect()))
-    }
-
-    /// Returns `true` if the file at `path` is one of the older traces.
-    fn contains(&self, path: &Path) -> bool {
-        trace_session(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
-    }
-
-    /// Removes the older traces of `file`, except those that the user has named. Call it once the new recording has
-    /// replaced them.
-    fn remove(&self, file: &Path) {
-        for (path, older) in &self.0 {
-            if trace_session(path) == Some(*older) && is_name_of_recorder(path, file) {
-                // If this fails, the old trace is shown with the new ones, as that of another
-                // process.
-                let _ = std::fs::remove_file(path);
-            }
-        }
-    }
-}
-
-/// Returns the number that identifies the recording of the trace at `path`; `None` if it is not a trace.
-fn trace_session(path: &Path) -> Option<u64> {
-    trace_header(path).map(|header| header.session)
-}
-
-/// Returns `true` if a recording of `file` may have given the trace its `path`: `file` itself, or one with the process
-/// ID in its suffix.
-fn is_name_of_recorder(path: &Path, file: &Path) -> bool {
-    let suffix = &path.as_os_str().as_encoded_bytes()[file.as_os_str().len()..];
-    let Some(pid) = trace_header(path).map(|header| header.pid.to_string()) else { return false };
-    suffix.is_empty() || suffix.split(|byte| *byte == b'.').any(|part| part == pid.as_bytes())
-}
-
-/// Stores the path of the trace `path` in its rings, if it has any.
-fn name_in_rings(path: &Path) -> io::Result<()> {
-    let Some(header) = trace_header(path) else { return Ok(()) };
-    match RingFile::open(Path::new(&header.rings)) {
-        Ok(Some(rings)) if rings.header.session == header.session => rings.write_stream_path(path),
-        _ => Ok(()),
-    }
-}
-
-/// Temporary folders of a recording. One is for the recording library and its settings, one for the rings of
-/// a stream.
+/// Temporary folders of a recording. One is for the recording library and its settings, one for the
+/// rings of a stream.
 #[derive(Debug)]
 struct RecorderFolders {
     /// Folder with the recording library, its settings and its log.
@@ -645,8 +514,8 @@ impl RecorderFolders {
             }
             command.env("LD_PRELOAD", preload).env(FOLDER_VARIABLE, self.folder.path());
         }
-        // For probes: Rust programs write trace files of their own. Each has another name, because a program replaces
-        // the finished trace of another.
+        // For probes: Rust programs write trace files of their own. Each has another name, because
+        // a program replaces the finished trace of another.
         let mut pattern =
             if options.include.is_empty() { vec!["*".to_owned()] } else { options.include.clone() };
         pattern.extend(options.exclude.iter().map(|pattern| format!("-{pattern}")));
@@ -716,7 +585,8 @@ impl RecorderFolders {
     }
 }
 
-/// Returns a duration in ms, rounded up: a wait of less than 1 ms must not become 0, which is no wait.
+/// Returns a duration in ms, rounded up: a wait of less than 1 ms must not become 0, which is no
+/// wait.
 fn duration_to_ms(duration: Duration) -> u128 {
     duration.as_nanos().div_ceil(1_000_000)
 }

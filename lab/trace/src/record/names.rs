@@ -17,8 +17,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Adds the names of functions to a trace that lacks them, and returns their number. Such a trace
-/// was recorded with [`Policy::Last`](handover_probe::Policy), or its recorder was killed. Functions without events
-/// get no names. Appends messages for the user to `notes`, such as the reason why functions have no names.
+/// was recorded with [`Policy::Last`](handover_probe::Policy), or its recorder was killed.
+/// Functions without events get no names. Appends messages for the user to `notes`, such as the
+/// reason why functions have no names.
 ///
 /// # Errors
 /// If the trace cannot be read, is not a trace, or cannot be written.
@@ -112,7 +113,8 @@ pub(super) fn resolve_sites(
 /// Maximum size in bytes of a program's or shared object's file whose symbols are read.
 const PROGRAM_BYTES_MAX: u64 = 1 << 32;
 
-/// Reads the file of a program or shared object. The path comes from a trace, so that it may lead to anything.
+/// Reads the file of a program or shared object. The path comes from a trace, so that it may lead
+/// to anything.
 fn read_program_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = trace_file::open_regular_file(path)?;
     if file.metadata()?.len() > PROGRAM_BYTES_MAX {

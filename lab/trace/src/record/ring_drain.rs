@@ -3,7 +3,7 @@
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
 use super::stream::TraceStreamFile;
-use super::{OlderTraces, trace_path, untraced_calls_note};
+use super::trace_paths::{OlderTraces, trace_path};
 use handover_base::clock::{self, ClockSource};
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::format::{
@@ -355,7 +355,8 @@ impl FollowedProcess {
         } else if clock::calibration().source == ClockSource::Tsc {
             ClockAnchor::now() // the process has not recorded its own end
         } else {
-            ClockAnchor::default() // unknown: the process's clock, the time-stamp counter, is not ours
+            // Unknown: the process's clock, the time-stamp counter, is not ours.
+            ClockAnchor::default()
         };
         let header = TraceHeader {
             state,
@@ -389,6 +390,15 @@ impl LaneCursor {
     fn new(offset: u64) -> Self {
         Self { offset, word: BLOCK_HEADER_WORDS as usize, ..Self::default() }
     }
+}
+
+/// Returns the message for the user about calls that are not in the trace at `path`.
+pub(super) fn untraced_calls_note(path: &Path, count: u64) -> String {
+    format!(
+        "{path}: number of calls that are not in the trace: {count}. They were nested deeper than --depth permits, or \
+         on a stack that the program had created itself",
+        path = path.display()
+    )
 }
 
 #[cfg(test)]

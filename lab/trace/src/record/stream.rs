@@ -28,8 +28,8 @@ impl TraceStreamFile {
         let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
         let older = trace_file::open_trace_for_read(path).ok();
         let file = trace_file::create_trace_file(path, &page)?;
-        // Closing the last handle of a replaced file frees its disk space, in 36 ms of CPU time for 175 MB. Meanwhile
-        // rings are to be drained.
+        // Closing the last handle of a replaced file frees its disk space, in 36 ms of CPU time for
+        // 175 MB. Meanwhile rings are to be drained.
         if let Some(older) = older {
             drop(std::thread::Builder::new().spawn(move || {
                 // Of this thread alone; without it, draining is delayed.
