@@ -103,8 +103,8 @@ fn parse_status_file(path: &str) -> Vec<u32> {
 /// at least one is allowed.
 ///
 /// # Errors
-/// [`PinError::NotAllowed`] if none of `cpus` is allowed, [`PinError::EmptyCpuList`] if `cpus` is empty,
-/// [`PinError::SyscallFailed`] if the system call is filtered.
+/// [`PinError::NotAllowed`] if none of `cpus` is allowed, [`PinError::EmptyCpuList`] if `cpus` is
+/// empty, [`PinError::SyscallFailed`] if the system call is filtered.
 pub fn set_thread_cpus(cpus: &[u32]) -> Result<(), PinError> {
     if cpus.is_empty() {
         return Err(PinError::EmptyCpuList { allowed: crate::topology::allowed_cpus() });

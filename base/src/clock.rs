@@ -1,5 +1,5 @@
-//! Time stamps for short spans: from the processor's counter where it can be trusted, otherwise from
-//! `clock_gettime`, with a report of the choice and its reason.
+//! Time stamps for short spans: from the processor's counter where it can be trusted, otherwise
+//! from `clock_gettime`, with a report of the choice and its reason.
 //!
 //! ```
 //! use handover_base::clock;
@@ -18,10 +18,11 @@
 //! On x86_64 the counter is the time-stamp counter (TSC), on aarch64 the virtual counter
 //! (CNTVCT_EL0). It is used if it runs at a constant rate in all power states (x86_64: cpuid's
 //! invariant bit, or `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`, or, under a hypervisor, a
-//! guest kernel that keeps its own time by it; aarch64: always, by the architecture), the kernel has
-//! not removed it from its clock sources, and no reading on one CPU contradicts another's. Otherwise
-//! `ticks` are nanoseconds of `CLOCK_MONOTONIC`. The environment variable `HANDOVER_CLOCK` overrides
-//! the choice: `tsc` (on aarch64 `cntvct`) or `clock_gettime`; [`Calibration::why`] gives the reason.
+//! guest kernel that keeps its own time by it; aarch64: always, by the architecture), the kernel
+//! has not removed it from its clock sources, and no reading on one CPU contradicts another's.
+//! Otherwise `ticks` are nanoseconds of `CLOCK_MONOTONIC`. The environment variable
+//! `HANDOVER_CLOCK` overrides the choice: `tsc` (on aarch64 `cntvct`) or `clock_gettime`;
+//! [`Calibration::why`] gives the reason.
 //!
 //! # What it does not do
 //! [`ticks`] is not ordered with the instructions around it: the processor may move it by some
@@ -31,8 +32,9 @@
 //! [`now_ns`]. The virtual counter of most aarch64 processors before Armv8.6 advances at 24 to 100
 //! MHz: a step is 10 to 42 ns long there ([`Calibration::resolution_ns`]).
 //!
-//! Source: Intel SDM volume 3, 18.17 (invariant TSC); Arm ARM (DDI 0487), D12.1 (the generic timer); the Linux kernel's `tsc_sync.c`, whose test across CPUs is
-//! similar to this one; F. Cristian, "Probabilistic clock synchronization" (1989), for the bracketed readings.
+//! Source: Intel SDM volume 3, 18.17 (invariant TSC); Arm ARM (DDI 0487), D12.1 (the generic
+//! timer); the Linux kernel's `tsc_sync.c`, whose test across CPUs is similar to this one; F.
+//! Cristian, "Probabilistic clock synchronization" (1989), for the bracketed readings.
 
 mod agree;
 mod trust;
@@ -170,8 +172,8 @@ struct Rates {
     resync_ticks: AtomicU64,
 }
 
-/// Chosen clock of this process and its conversion factors. They are on separate cache lines, because a write to the
-/// same line would cause a cache miss in every reading of the clock.
+/// Chosen clock of this process and its conversion factors. They are on separate cache lines,
+/// because a write to the same line would cause a cache miss in every reading of the clock.
 static RATES: CachePadded<Rates> = CachePadded::new(Rates {
     source: AtomicU8::new(SOURCE_UNKNOWN),
     ns_multiplier: AtomicU64::new(0),
@@ -210,7 +212,8 @@ pub fn ticks() -> u64 {
 /// line is then counted in the next measurement.
 ///
 /// # Cost
-/// The cost of [`ticks`] and of two `lfence`, some 10 ns in all; on aarch64 of a `dsb` and two `isb`.
+/// The cost of [`ticks`] and of two `lfence`, some 10 ns in all; on aarch64 of a `dsb` and two
+/// `isb`.
 #[inline]
 #[must_use]
 pub fn ticks_fenced() -> u64 {
@@ -395,8 +398,8 @@ impl PairedReading {
         PairedReading { ticks: before + width_ticks / 2, ns, width_ticks }
     }
 
-    /// Reads both clocks `count` times and returns the pair with the smallest `width_ticks`. A preemption between the
-    /// two clocks increases `width_ticks`.
+    /// Reads both clocks `count` times and returns the pair with the smallest `width_ticks`. A
+    /// preemption between the two clocks increases `width_ticks`.
     fn narrowest_of(count: u32) -> Self {
         let first = Self::read();
         (1..count)
@@ -554,9 +557,10 @@ fn measure_increment_ticks() -> f64 {
     smallest_increment(&differences)
 }
 
-/// Estimates the counter's smallest increment in ticks from differences between readings. It is the greatest number (a
-/// whole number if it is below 4) of which most `differences` are multiples to within one tick. Not all are: processors
-/// add 1 to a second reading within an increment to keep readings distinct, and hypervisors adjust the counter.
+/// Estimates the counter's smallest increment in ticks from differences between readings. It is the
+/// greatest number (a whole number if it is below 4) of which most `differences` are multiples to
+/// within one tick. Not all are: processors add 1 to a second reading within an increment to keep
+/// readings distinct, and hypervisors adjust the counter.
 fn smallest_increment(differences: &[u64]) -> f64 {
     /// Maximum increment that is tried, in ticks.
     const INCREMENT_TICKS_MAX: u64 = 1000;

@@ -1,7 +1,8 @@
 //! Implementation of `Debug` for structs that cannot derive it.
 
-/// Implements [`Debug`](core::fmt::Debug) for a struct with fields that are not `Debug`, or are secret or too long. The
-/// output has the struct's name and the given values, each an expression with a reference to the struct.
+/// Implements [`Debug`](core::fmt::Debug) for a struct with fields that are not `Debug`, or are
+/// secret or too long. The output has the struct's name and the given values, each an expression
+/// with a reference to the struct.
 ///
 /// ```
 /// struct Server { threads: Vec<std::thread::Thread>, handle: Box<dyn Fn()> }

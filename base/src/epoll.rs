@@ -27,8 +27,8 @@ pub use rustix::event::epoll::EventFlags as Flags;
 /// Maximum number of events that one [`Epoll::wait`] returns.
 pub const READY_EVENTS_MAX: usize = 1024;
 
-/// `true` once the kernel has refused epoll_pwait2(2), which is called for time limits that are no whole milliseconds.
-/// Miri lacks the call.
+/// `true` once the kernel has refused epoll_pwait2(2), which is called for time limits that are no
+/// whole milliseconds. Miri lacks the call.
 static IS_PWAIT2_REFUSED: AtomicBool = AtomicBool::new(cfg!(miri));
 
 /// Number of nanoseconds in a millisecond.
@@ -63,7 +63,8 @@ impl AsFd for Epoll {
 }
 
 impl Epoll {
-    /// Creates an empty set. Each wait reports at most `ready_max` events, and at most [`READY_EVENTS_MAX`].
+    /// Creates an empty set. Each wait reports at most `ready_max` events, and at most
+    /// [`READY_EVENTS_MAX`].
     ///
     /// # Errors
     /// An error of epoll_create1(2).
@@ -99,8 +100,9 @@ impl Epoll {
 
     /// Waits for events and calls `each` with the word and the flags of each event. Returns the
     /// number of events. There is no time limit if `timeout_ns` is `None`. A signal ends the wait
-    /// without events. Where the kernel has no epoll_pwait2(2), as before Linux 5.11, or a filter of
-    /// system calls refuses it, the time limit is rounded up to milliseconds, and 24 days at most.
+    /// without events. Where the kernel has no epoll_pwait2(2), as before Linux 5.11, or a filter
+    /// of system calls refuses it, the time limit is rounded up to milliseconds, and 24 days at
+    /// most.
     ///
     /// # Errors
     /// An error of epoll_wait(2).
@@ -164,7 +166,8 @@ mod tests {
     fn wait_of_less_than_a_millisecond_is_not_rounded_up() {
         let set = Epoll::new(8).expect("create an epoll set");
         let until = Instant::now() + Duration::from_secs(60);
-        // Other programs may delay a wait's end, and signals may end it early, but not each of many.
+        // Other programs may delay a wait's end, and signals may end it early, but not each of
+        // many.
         loop {
             let began = Instant::now();
             assert_eq!(set.wait(Some(100_000), |_, _| ()).expect("wait"), 0);

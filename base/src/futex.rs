@@ -35,9 +35,11 @@ use std::time::Duration;
 /// Set of threads that may wait on a futex word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Only threads of this process wait. The kernel finds the waiters by address, which is cheaper.
+    /// Only threads of this process wait. The kernel finds the waiters by address, which is
+    /// cheaper.
     Private,
-    /// Threads of any process that maps the word's page may wait. The kernel finds the waiters by the page itself.
+    /// Threads of any process that maps the word's page may wait. The kernel finds the waiters by
+    /// the page itself.
     Shared,
 }
 
@@ -54,7 +56,8 @@ pub enum WaitOutcome {
     Interrupted,
 }
 
-/// Sleeps if `word` contains `expected`, until a wake-up, a signal or the timeout; returns the reason.
+/// Sleeps if `word` contains `expected`, until a wake-up, a signal or the timeout; returns the
+/// reason.
 ///
 /// Comparing and going to sleep are one step with respect to [`wake`]: a waker that stores another
 /// value and then wakes is never missed. Every outcome may be stale by the time the caller sees it,

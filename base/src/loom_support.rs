@@ -8,8 +8,8 @@ use loom::sync::{Condvar, Mutex};
 use std::sync::Arc;
 use std::task::Wake;
 
-/// Explores with loom all executions of `run` with at most `preemptions_max` preemptions. The limit is one higher if the
-/// variable `HANDOVER_LONG` is set.
+/// Explores with loom all executions of `run` with at most `preemptions_max` preemptions. The limit
+/// is one higher if the variable `HANDOVER_LONG` is set.
 pub fn explore(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let mut builder = loom::model::Builder::new();

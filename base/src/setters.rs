@@ -1,7 +1,8 @@
 //! Setters of configurations that other crates cannot write as literals.
 
-/// Implements setters for fields of a `#[non_exhaustive]` configuration, which only its own crate can write as a
-/// literal. Each is named like its field, takes the new value, and returns the configuration.
+/// Implements setters for fields of a `#[non_exhaustive]` configuration, which only its own crate
+/// can write as a literal. Each is named like its field, takes the new value, and returns the
+/// configuration.
 ///
 /// ```
 /// /// Limits of a queue.

@@ -12,7 +12,8 @@
 //! assert_eq!((slab.get(first), slab.get(third)), (None, Some(&"c")));
 //! ```
 
-/// Key of a value in a slab. A key is not reused before the generation of its slot has wrapped around.
+/// Key of a value in a slab. A key is not reused before the generation of its slot has wrapped
+/// around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Index of the value's slot.
@@ -28,10 +29,12 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-/// Number of entries per memory block. Only the first block grows, so that a large slab is never moved in memory.
+/// Number of entries per memory block. Only the first block grows, so that a large slab is never
+/// moved in memory.
 const BLOCK_ENTRIES: usize = 1024;
 
-/// Collection that assigns a key to each inserted value. Its memory grows with the largest number of values at a time.
+/// Collection that assigns a key to each inserted value. Its memory grows with the largest number
+/// of values at a time.
 #[derive(Debug)]
 pub struct Slab<T> {
     /// Memory of the slots, in blocks of [`BLOCK_ENTRIES`].

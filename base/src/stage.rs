@@ -1,7 +1,8 @@
 //! Optional probe sites of the mechanisms, at the stages of a hand-over.
 //!
-//! A mechanism must be usable without a recorder: its sites are a feature of it, without which they compile to nothing
-//! and the crate `handover-probe` is not needed. The macro here contains this condition.
+//! A mechanism must be usable without a recorder: its sites are a feature of it, without which they
+//! compile to nothing and the crate `handover-probe` is not needed. The macro here contains this
+//! condition.
 
 /// Defines a probe site, with a name and up to two values, if the mechanism's feature `$feature` is
 /// on. The values are evaluated only while the site is on. Without the feature, in a loom model and

@@ -1,9 +1,10 @@
 //! Atomics, threads and cells that a model checker can replace.
 //!
-//! In a normal build, every item here is that of `core` or `std` and costs nothing. Built with `RUSTFLAGS="--cfg
-//! handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`], [`Mutex`] and [`UnsafeCell`] are loom's, so that a lock
-//! or a queue that uses this module is model-checked unchanged. The flag is a `cfg` and not a feature, so that it
-//! applies to dependents too, and it is not plain `--cfg loom`, which other crates of a dependency tree react to.
+//! In a normal build, every item here is that of `core` or `std` and costs nothing. Built with
+//! `RUSTFLAGS="--cfg handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`], [`Mutex`] and
+//! [`UnsafeCell`] are loom's, so that a lock or a queue that uses this module is model-checked
+//! unchanged. The flag is a `cfg` and not a feature, so that it applies to dependents too, and it
+//! is not plain `--cfg loom`, which other crates of a dependency tree react to.
 //!
 //! [`shared`] is always `core`'s: words that the kernel, another process or foreign code accesses
 //! cannot be modelled, and a futex waits on such a word.
@@ -61,9 +62,10 @@ pub use loom::cell::UnsafeCell;
 
 /// Cell whose value is accessed through closures, with the interface of loom's `UnsafeCell`.
 ///
-/// Without the model this is [`core::cell::UnsafeCell`] and both methods compile to the bare pointer. With it, loom
-/// checks that no two threads are in conflicting closures at the same time. The closures receive raw pointers:
-/// dereferencing them is the caller's `unsafe`, and the pointer must not be used after the closure.
+/// Without the model this is [`core::cell::UnsafeCell`] and both methods compile to the bare
+/// pointer. With it, loom checks that no two threads are in conflicting closures at the same time.
+/// The closures receive raw pointers: dereferencing them is the caller's `unsafe`, and the pointer
+/// must not be used after the closure.
 #[cfg(not(handover_loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -86,20 +88,23 @@ impl<T> UnsafeCell<T> {
 
 #[cfg(not(handover_loom))]
 impl<T: ?Sized> UnsafeCell<T> {
-    /// Calls `f` with a pointer for reading and returns its result. No thread may write while `f` runs.
+    /// Calls `f` with a pointer for reading and returns its result. No thread may write while `f`
+    /// runs.
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Calls `f` with a pointer for writing and returns its result. No other thread may read or write while `f` runs.
+    /// Calls `f` with a pointer for writing and returns its result. No other thread may read or
+    /// write while `f` runs.
     #[inline]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// Defines a function that is `const`, except under loom, whose atomics cannot be created in constants.
+/// Defines a function that is `const`, except under loom, whose atomics cannot be created in
+/// constants.
 ///
 /// ```
 /// use handover_base::sync::atomic::AtomicU32;
@@ -130,9 +135,11 @@ macro_rules! __const_unless_loom {
     };
 }
 
-/// Expands to the auto traits of a type as text: `"Send + Sync"`, `"Send"`, `"Sync"` or `"neither"`.
+/// Expands to the auto traits of a type as text: `"Send + Sync"`, `"Send"`, `"Sync"` or
+/// `"neither"`.
 ///
-/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, but not that it is not.
+/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, but
+/// not that it is not.
 ///
 /// ```
 /// use handover_base::sync::auto_traits;

@@ -1,4 +1,5 @@
-//! The machine's CPUs: shared cores, caches, nodes and packages, and the CPUs allowed to this process.
+//! The machine's CPUs: shared cores, caches, nodes and packages, and the CPUs allowed to this
+//! process.
 
 mod limits;
 mod list;

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns the message of a caught panic; `None` if the payload is not a string. The payload of `panic!` with a format
-/// string is one.
+/// Returns the message of a caught panic; `None` if the payload is not a string. The payload of
+/// `panic!` with a format string is one.
 ///
 /// ```
 /// use handover_base::unwind::panic_message;
@@ -17,7 +17,8 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
 }
 
-/// Drops the payload of a caught panic, and ignores a panic of its destructor, which is foreign code.
+/// Drops the payload of a caught panic, and ignores a panic of its destructor, which is foreign
+/// code.
 ///
 /// ```
 /// use std::panic::{catch_unwind, panic_any};

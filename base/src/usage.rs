@@ -1,4 +1,5 @@
-//! Resource usage: CPU time, context switches, page faults, memory, and time stolen by the hypervisor.
+//! Resource usage: CPU time, context switches, page faults, memory, and time stolen by the
+//! hypervisor.
 //!
 //! ```
 //! use handover_base::usage;
@@ -17,8 +18,8 @@ pub(crate) use counts::UsageScope;
 use crate::os;
 use std::ops::Sub;
 
-/// Returns the resource usage of the calling thread so far (`RUSAGE_THREAD`). Its CPU time is up to date, whereas that
-/// of `getrusage` alone is of the last timer tick, up to 4 ms earlier.
+/// Returns the resource usage of the calling thread so far (`RUSAGE_THREAD`). Its CPU time is up to
+/// date, whereas that of `getrusage` alone is of the last timer tick, up to 4 ms earlier.
 ///
 /// # Cost
 /// Two system calls, about 500 ns.
@@ -87,7 +88,8 @@ impl Sub for StealTime {
 /// Reads the stolen and the total time of `cpus` since boot from `/proc/stat`. Returns `None` if
 /// the file cannot be read or lists none of these CPUs.
 ///
-/// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not meaningful.
+/// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not
+/// meaningful.
 ///
 /// # Cost
 /// Reads a file of the kernel: tens of µs, more with many CPUs.

@@ -1,9 +1,10 @@
 //! Queue of the wakers of tasks that wait for a condition.
 //!
 //! A thread changes the condition and then wakes; a task registers its waker and then checks the
-//! condition again. **No wake-up is lost**, because both put a sequentially consistent fence between
-//! their write and their read: one of the two fences comes first, and the side with the second fence
-//! sees the other side's write. The task sees the condition, or the thread sees the registration.
+//! condition again. **No wake-up is lost**, because both put a sequentially consistent fence
+//! between their write and their read: one of the two fences comes first, and the side with the
+//! second fence sees the other side's write. The task sees the condition, or the thread sees the
+//! registration.
 
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{Mutex, MutexGuard};
@@ -89,8 +90,8 @@ impl WakerQueue {
     /// For the lock of the queue, which other threads hold for some instructions.
     ///
     /// # Cost
-    /// A lock and a fence; another lock and a clone of the waker unless the same waker is registered already.
-    /// Allocates memory if more tasks wait than ever before.
+    /// A lock and a fence; another lock and a clone of the waker unless the same waker is
+    /// registered already. Allocates memory if more tasks wait than ever before.
     pub fn register(&self, registration: &mut Registration, waker: &Waker) {
         if !self.is_registered(registration, waker) {
             // Cloned, and the replaced waker dropped, without the lock: both call foreign code.
@@ -122,9 +123,10 @@ impl WakerQueue {
         None
     }
 
-    /// Removes a task, because it does not wait any more. Returns `false` if the queue has woken this task since it
-    /// registered. With [`wake_one`](Self::wake_one), such a task must wake the next one if it does not use what it was
-    /// woken for, or if it took something while it was registered: the wake-up may have been for the next piece.
+    /// Removes a task, because it does not wait any more. Returns `false` if the queue has woken
+    /// this task since it registered. With [`wake_one`](Self::wake_one), such a task must wake the
+    /// next one if it does not use what it was woken for, or if it took something while it was
+    /// registered: the wake-up may have been for the next piece.
     ///
     /// # Cost
     /// A lock, unless the registration is empty.
@@ -140,14 +142,15 @@ impl WakerQueue {
         removed.is_some()
     }
 
-    /// Wakes the task that has waited longest; returns `false` if none waits. Called *after* the condition has
-    /// changed.
+    /// Wakes the task that has waited longest; returns `false` if none waits. Called *after* the
+    /// condition has changed.
     ///
     /// # Panics
     /// If the waker does.
     ///
     /// # Cost
-    /// If no task waits, a fence and a load of a line that is written when a task registers or is woken.
+    /// If no task waits, a fence and a load of a line that is written when a task registers or is
+    /// woken.
     #[inline]
     pub fn wake_one(&self) -> bool {
         self.is_awaited() && self.take_and_wake()
@@ -170,8 +173,9 @@ impl WakerQueue {
         }
     }
 
-    /// Returns `true` if no task is registered. Without a sequentially consistent fence between the change of the
-    /// condition and this call, a task may be missed; [`wake_one`](Self::wake_one) has that fence.
+    /// Returns `true` if no task is registered. Without a sequentially consistent fence between the
+    /// change of the condition and this call, a task may be missed; [`wake_one`](Self::wake_one)
+    /// has that fence.
     #[inline]
     pub fn is_empty(&self) -> bool {
         // Relaxed: ordered by a fence of the caller, if it needs one.
@@ -198,8 +202,8 @@ impl WakerQueue {
 
     /// Sets `is_awaited` to `true` if a task is registered, and to `false` otherwise.
     fn update_is_awaited(&self, registered: &Registered) {
-        // Relaxed: written with the lock held. A thread that reads `false` too early misses no task: a task that
-        // registers later checks its condition after its fence.
+        // Relaxed: written with the lock held. A thread that reads `false` too early misses no
+        // task: a task that registers later checks its condition after its fence.
         self.is_awaited.store(!registered.wakers.is_empty(), Ordering::Relaxed);
     }
 

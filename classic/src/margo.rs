@@ -78,8 +78,8 @@ pub struct SharedOptions {
     /// Address of rank 0's host at which the ranks meet; needed across hosts only
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
-    /// Rank of this process if no launcher gives it: 0 serves, 1 calls. While rank 0 serves, it ends
-    /// when rank 1 does; only a second signal ends it before
+    /// Rank of this process if no launcher gives it: 0 serves, 1 calls. While rank 0 serves, it
+    /// ends when rank 1 does; only a second signal ends it before
     #[arg(long, value_name = "NUMBER", requires = "rendezvous")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
     rank: Option<u32>,
@@ -233,7 +233,8 @@ fn run_role<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow:
                 #[cfg(feature = "mpi")]
                 AddressSource::Mpi(met) => (None, met.receive_address()?, None),
             };
-            // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
+            // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only
+            // one of them.
             let mut endpoint = Endpoint::new(options.pin_rank(config, side, partner.is_some())?)?;
             let peer = endpoint.connect(&address)?;
             drop(meeting);

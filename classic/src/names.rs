@@ -46,7 +46,8 @@ const fn classic(
     ClassicProgram { command, file, folders }
 }
 
-/// Classic programs that are subcommands of this binary: all, or none without the feature `programs`.
+/// Classic programs that are subcommands of this binary: all, or none without the feature
+/// `programs`.
 pub const CLASSIC_PROGRAMS: &[ClassicProgram] =
     if cfg!(feature = "programs") { ALL_PROGRAMS } else { &[] };
 
@@ -70,8 +71,8 @@ const ALL_PROGRAMS: &[ClassicProgram] = &[
     classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TEST_FOLDERS),
 ];
 
-/// Returns the classic program whose file has the name `called`, even if this binary has no such subcommand; `None`
-/// for other names.
+/// Returns the classic program whose file has the name `called`, even if this binary has no such
+/// subcommand; `None` for other names.
 pub fn find_by_file_name(called: &OsStr) -> Option<&'static ClassicProgram> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);

@@ -317,8 +317,8 @@ impl RunningRank<'_> {
         Ok(())
     }
 
-    /// Measures calls to the targets for `seconds` or until an interrupt, one call at a time. Returns
-    /// `None` without calls.
+    /// Measures calls to the targets for `seconds` or until an interrupt, one call at a time.
+    /// Returns `None` without calls.
     fn measure(&mut self, seconds: f64) -> anyhow::Result<Option<RankResult>> {
         let payload = vec![b'a'; usize::try_from(self.args.payload_bytes)?];
         let mut times = Histogram::<u64>::new(SIGNIFICANT_DIGITS)?;
@@ -388,8 +388,8 @@ impl RunningRank<'_> {
         }
     }
 
-    /// Returns an error if this rank is interrupted while it waits at `stage`. Once it has measured, it
-    /// waits for the other ranks for up to [`STOP_WAIT`].
+    /// Returns an error if this rank is interrupted while it waits at `stage`. Once it has
+    /// measured, it waits for the other ranks for up to [`STOP_WAIT`].
     fn check_interrupt_at(&mut self, stage: Stage) -> anyhow::Result<()> {
         if check_interrupt(self.interrupted).is_ok() {
             return Ok(());

@@ -630,7 +630,8 @@ impl SchedPlan<'_> {
             poll_interval: Duration::from_micros(self.args.client_interval),
             idle_policy: self.idle_policy,
             stop,
-            // Counted from the start of its run: a thread that gets its CPU late sends for as long as the others.
+            // Counted from the start of its run: a thread that gets its CPU late sends for as long
+            // as the others.
             duration_max: self.duration,
             linger: LAST_PACKETS_TIMEOUT,
         };

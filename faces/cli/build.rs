@@ -1,4 +1,5 @@
-//! Build script: passes the commit, the compiler, the build profile and the peers' versions to the binary.
+//! Build script: passes the commit, the compiler, the build profile and the peers' versions to the
+//! binary.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -74,8 +75,8 @@ fn main() {
         commit.push_str("+dirty");
     }
     println!("cargo:rustc-env=HANDOVER_COMMIT={commit}");
-    // The log of HEAD grows with each commit and checkout. A path that does not exist would make cargo
-    // run this script, and compile this package, each time.
+    // The log of HEAD grows with each commit and checkout. A path that does not exist would make
+    // cargo run this script, and compile this package, each time.
     let log = run("git", &["rev-parse", "--git-path", "logs/HEAD"]).map(PathBuf::from);
     for path in source_folders().into_iter().chain(log.filter(|log| log.is_file())) {
         println!("cargo:rerun-if-changed={}", path.display());

@@ -1,6 +1,6 @@
-//! Fuzz targets for the parsers of untrusted input, as functions of bytes. Each property must hold for
-//! every input: a panic is a bug. `fuzz_targets/` passes the functions to libFuzzer, and the tests of the
-//! command line replay `corpus/` with them.
+//! Fuzz targets for the parsers of untrusted input, as functions of bytes. Each property must hold
+//! for every input: a panic is a bug. `fuzz_targets/` passes the functions to libFuzzer, and the
+//! tests of the command line replay `corpus/` with them.
 
 #![deny(unsafe_code)]
 
@@ -45,8 +45,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("bulk", bulk),
 ];
 
-/// Fuzzes rates, sizes, times and counts as users write them: an accepted text prints to one that parses
-/// to the same value; an error is one line.
+/// Fuzzes rates, sizes, times and counts as users write them: an accepted text prints to one that
+/// parses to the same value; an error is one line.
 pub fn units(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     comes_back::<BitRate>(&text);
@@ -101,8 +101,8 @@ pub fn import(bytes: &[u8]) {
     }
 }
 
-/// Fuzzes the display of an export: whatever texts it contains, the page is well-formed and has only
-/// known elements, and terminal output has no control characters.
+/// Fuzzes the display of an export: whatever texts it contains, the page is well-formed and has
+/// only known elements, and terminal output has no control characters.
 pub fn page(mut bytes: &[u8]) {
     let mut store = Store::open_in_memory().expect("create a store in memory");
     if store.import(&mut bytes).is_err() {
@@ -227,8 +227,9 @@ const SUITE: &[&[Bench]] = &[
     ],
 ];
 
-/// Fuzzes the selection of benchmarks: a pattern in the first line and `--set NAME=VALUE` in the others.
-/// Every selected benchmark is selected by its own id, and every value is within its bounds.
+/// Fuzzes the selection of benchmarks: a pattern in the first line and `--set NAME=VALUE` in the
+/// others. Every selected benchmark is selected by its own id, and every value is within its
+/// bounds.
 pub fn args(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');
@@ -262,9 +263,9 @@ pub fn args(bytes: &[u8]) {
     }
 }
 
-/// Fuzzes sets of flows: an accepted text prints to one that parses to the same set, has as many flows
-/// as it states, and a scheduler can hold each; an error is one line with a column within the text or
-/// directly after it.
+/// Fuzzes sets of flows: an accepted text prints to one that parses to the same set, has as many
+/// flows as it states, and a scheduler can hold each; an error is one line with a column within the
+/// text or directly after it.
 pub fn flowset(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match text.parse::<FlowSet>() {
@@ -293,8 +294,8 @@ pub fn flowset(bytes: &[u8]) {
     }
 }
 
-/// Fuzzes programs for the clients of `sched`: every accepted line can be sent; the first other line is
-/// rejected with an error of one line and a position in the text.
+/// Fuzzes programs for the clients of `sched`: every accepted line can be sent; the first other
+/// line is rejected with an error of one line and a position in the text.
 pub fn program(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match load::parse_load_program(&text) {
@@ -326,9 +327,9 @@ pub fn program(bytes: &[u8]) {
     }
 }
 
-/// Fuzzes the trace reader, with unchanged and with corrected checksums, alone and with the bytes also as
-/// its rings: times do not decrease, there are no more events than the bytes can hold, and calls are
-/// paired in every format.
+/// Fuzzes the trace reader, with unchanged and with corrected checksums, alone and with the bytes
+/// also as its rings: times do not decrease, there are no more events than the bytes can hold, and
+/// calls are paired in every format.
 pub fn trace_reader(bytes: &[u8]) {
     let repair_checksums = read::repair_checksums(bytes.to_vec());
     let mended_stream = || (repair_checksums.clone(), None);
@@ -378,9 +379,9 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     assert!(estimated.is_ok_and(|estimate| estimate.events == count as u64));
 }
 
-/// Fuzzes messages on a connection: the messages, and a final error, do not depend on how the stream
-/// is cut; an accepted message can be framed so that it decodes to the same; and no more bytes are
-/// buffered than have arrived.
+/// Fuzzes messages on a connection: the messages, and a final error, do not depend on how the
+/// stream is cut; an accepted message can be framed so that it decodes to the same; and no more
+/// bytes are buffered than have arrived.
 ///
 /// The first byte determines the length of the pieces.
 pub fn frames(bytes: &[u8]) {
@@ -406,9 +407,9 @@ fn cut_anyhow<C: Codec>(codec: &C, stream: &[u8], cut: usize) {
     assert_eq!(messages_of(codec, [&framed[..]]), (whole.0, None));
 }
 
-/// Fuzzes frames of a peer of the procedure calls, and its greeting: the frames, and a final error, do
-/// not depend on how the stream is cut; an accepted frame encodes to the same bytes; and no more bytes
-/// are buffered than the reader's buffer and twice the bytes that have arrived.
+/// Fuzzes frames of a peer of the procedure calls, and its greeting: the frames, and a final error,
+/// do not depend on how the stream is cut; an accepted frame encodes to the same bytes; and no more
+/// bytes are buffered than the reader's buffer and twice the bytes that have arrived.
 ///
 /// The first byte determines the length of the pieces.
 pub fn rpc_frames(bytes: &[u8]) {
@@ -503,11 +504,11 @@ pub fn bulk(bytes: &[u8]) {
     }
 }
 
-/// Fuzzes TLS connections: arbitrary bytes in place of a handshake, for client and server; and data in
-/// records after the handshake, intact and tampered with. The result does not depend on how records are
-/// cut; intact records open to the data that was sealed, which decodes to the same messages; of
-/// tampered records only the data before the change is returned; and no more bytes are buffered than
-/// have arrived.
+/// Fuzzes TLS connections: arbitrary bytes in place of a handshake, for client and server; and data
+/// in records after the handshake, intact and tampered with. The result does not depend on how
+/// records are cut; intact records open to the data that was sealed, which decodes to the same
+/// messages; of tampered records only the data before the change is returned; and no more bytes are
+/// buffered than have arrived.
 ///
 /// The first byte selects the case and the length of the pieces.
 pub fn records(bytes: &[u8]) {

@@ -1,15 +1,16 @@
 //! Compiles the C side of `call/*`: objects, an archive, and two shared objects.
 //!
 //! Each way of calling is compiled at `-O0` and at `-O3`, because a loop of calls says different
-//! things at each. What is linked into the program goes into two archives: `handover_calls` with the
-//! loops (and one callee, in an object of its own), `handover_callee` with the callee that stands in a
-//! static library. The shared objects, one with the loops and one with what they call, are left in
-//! `OUT_DIR` for the crate to embed; and so is a program that is compiled with each kind of function
-//! entry that can be traced.
+//! things at each. What is linked into the program goes into two archives: `handover_calls` with
+//! the loops (and one callee, in an object of its own), `handover_callee` with the callee that
+//! stands in a static library. The shared objects, one with the loops and one with what they call,
+//! are left in `OUT_DIR` for the crate to embed; and so is a program that is compiled with each
+//! kind of function entry that can be traced.
 //!
-//! With the feature `peers`, queues and event loops of C++ and C libraries are compiled, too, from one
-//! C++ file, if there is a C++ compiler; each library whose headers it finds sets a flag,
-//! `handover_NAME`. Without them the crate builds, and says so when it is run. `HANDOVER_C_PEERS=0` leaves them out.
+//! With the feature `peers`, queues and event loops of C++ and C libraries are compiled, too, from
+//! one C++ file, if there is a C++ compiler; each library whose headers it finds sets a flag,
+//! `handover_NAME`. Without them the crate builds, and says so when it is run. `HANDOVER_C_PEERS=0`
+//! leaves them out.
 
 use std::env;
 use std::ffi::OsString;
@@ -67,11 +68,12 @@ fn main() {
 /// are installed.
 const PEERS: [&str; 5] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv", "openssl"];
 
-/// Archives of OpenSSL, in the order in which they are linked: alone, and with the compression libraries with which
-/// some distributions build it.
+/// Archives of OpenSSL, in the order in which they are linked: alone, and with the compression
+/// libraries with which some distributions build it.
 const OPENSSL_ARCHIVES: [&[&str]; 2] = [&["ssl", "crypto"], &["ssl", "crypto", "zstd", "z"]];
 
-/// Compiles `c/peers.cpp` for the libraries whose headers are installed, and sets `cfg(handover_NAME)` for each.
+/// Compiles `c/peers.cpp` for the libraries whose headers are installed, and sets
+/// `cfg(handover_NAME)` for each.
 fn compile_peers(out: &Path) {
     for name in PEERS {
         println!("cargo::rustc-check-cfg=cfg(handover_{name})");
@@ -137,8 +139,8 @@ fn archive_folder(build: &cc::Build, name: &str) -> Option<PathBuf> {
     path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
 }
 
-/// Returns the archives `names` of OpenSSL with their folders; `None` if one of them is missing, or needs a library
-/// that is not among them, with which the program could not be linked.
+/// Returns the archives `names` of OpenSSL with their folders; `None` if one of them is missing, or
+/// needs a library that is not among them, with which the program could not be linked.
 fn openssl_archives<'a>(
     build: &cc::Build,
     names: &[&'a str],
@@ -155,7 +157,8 @@ fn openssl_archives<'a>(
     link.output().ok()?.status.success().then_some(archives)
 }
 
-/// Compiles `c/FILE.c` with the macros and flags of one variant; returns the path of the object file.
+/// Compiles `c/FILE.c` with the macros and flags of one variant; returns the path of the object
+/// file.
 fn compile_object(
     out: &Path,
     file: &str,
@@ -199,8 +202,8 @@ fn link_shared_object(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsS
     path
 }
 
-/// Returns the C compiler as a command that links shared objects, and programs into which a library is preloaded: not
-/// with `-static`, which it has if the crate's program is static.
+/// Returns the C compiler as a command that links shared objects, and programs into which a library
+/// is preloaded: not with `-static`, which it has if the crate's program is static.
 fn dynamic_linker(build: &cc::Build) -> Command {
     let compiler = build.get_compiler().to_command();
     let mut linker = Command::new(compiler.get_program());

@@ -74,8 +74,8 @@ const NUMBERS: [(&str, u64); 54] = [
     ("BLOCK_HEADER_BYTES", 8 * layout::BLOCK_HEADER_WORDS),
 ];
 
-/// Returns the text of a C header that defines the constants of [`NUMBERS`]. The assembler reads it too, so only values
-/// above 31 bits have a suffix.
+/// Returns the text of a C header that defines the constants of [`NUMBERS`]. The assembler reads it
+/// too, so only values above 31 bits have a suffix.
 fn c_header() -> String {
     let suffix = |value| if value > i32::MAX as u64 { "ull" } else { "" };
     let line = |(name, value): (&str, u64)| {

@@ -3,6 +3,7 @@
 
 pub mod banned;
 pub mod circles;
+pub mod columns;
 pub mod crates;
 pub mod documents;
 pub mod facade;
@@ -53,6 +54,7 @@ rules! {
     limits: "docs/SECURITY.md lists each limit of a service with its default";
     summaries: "a summary is a noun phrase or begins with a verb";
     circles: "no more than two files of a crate import one another";
+    columns: "a comment wraps at 100 columns";
     words: "public text has no paths of one machine and no notes of its authors";
 }
 

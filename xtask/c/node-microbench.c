@@ -106,8 +106,8 @@ static void ask_rdtscp(uint64_t n)
     }
 }
 
-/* Through a pointer that the compiler does not know: the headers declare the function const, so that it
-   would be called once, and the loop be empty. */
+/* Through a pointer that the compiler does not know: the headers declare the function const, so
+   that it would be called once, and the loop be empty. */
 static void ask_self(uint64_t n)
 {
     pthread_t (*self)(void) = pthread_self;
@@ -184,7 +184,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: node-microbench -m MILLIONS\n");
         return 2;
     }
-    /* In a process with one thread, glibc's mutex uses no atomic operation; handover has several threads. */
+    /* In a process with one thread, glibc's mutex uses no atomic operation; handover has several
+     * threads. */
     pthread_t sleeper;
     if (pthread_create(&sleeper, NULL, sleep_until_exit, NULL) != 0) {
         fprintf(stderr, "node-microbench: cannot start a thread\n");

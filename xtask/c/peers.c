@@ -1,6 +1,6 @@
-/* One function, called in a row: cycles of the time-stamp counter a call, for the function that a tracer
- * sees and for one that none does, in turn, the median of many rounds. How it is traced is the compiler's
- * options' and the tracer's affair: every tracer gets this very text. */
+/* One function, called in a row: cycles of the time-stamp counter a call, for the function that a
+ * tracer sees and for one that none does, in turn, the median of many rounds. How it is traced is
+ * the compiler's options' and the tracer's affair: every tracer gets this very text. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

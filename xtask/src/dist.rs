@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: builds a release below dist/: packages of the binary and of the C library, a list of the binary's
-//! dependencies (SBOM), and checksums.
+//! `cargo xtask dist`: builds a release below dist/: packages of the binary and of the C library, a
+//! list of the binary's dependencies (SBOM), and checksums.
 //!
 //! Each package is laid out once as a folder, which tar, dpkg-deb and rpmbuild pack.
 
@@ -136,8 +136,9 @@ pub fn build_release(
     Ok((files.into_iter().map(|name| folder.join(name)).collect(), skipped))
 }
 
-/// Returns the command that builds the binary of a release. The peers in C and C++ are left out: the binary would
-/// otherwise contain whatever libraries the build machine has, and the list of dependencies has crates only.
+/// Returns the command that builds the binary of a release. The peers in C and C++ are left out:
+/// the binary would otherwise contain whatever libraries the build machine has, and the list of
+/// dependencies has crates only.
 fn build_command(workspace: &Workspace) -> CommandLine {
     CommandLine::new("cargo build -p handover --profile dist")
         .env("HANDOVER_C_PEERS", "0")
@@ -146,12 +147,12 @@ fn build_command(workspace: &Workspace) -> CommandLine {
 
 /// Builds a binary that contains the C library, and returns its path.
 ///
-/// The C library is glibc. Musl's compiler lacks the kernel's headers, and a user of a binary with musl would measure
-/// musl's malloc and memcpy.
+/// The C library is glibc. Musl's compiler lacks the kernel's headers, and a user of a binary with
+/// musl would measure musl's malloc and memcpy.
 fn build_static_binary(workspace: &Workspace) -> Result<PathBuf> {
     let target = format!("{ARCH}-unknown-linux-gnu");
-    // With a target, so that the flag is not used for procedural macros, which are shared objects. It is added to the
-    // flags of .cargo/config.toml.
+    // With a target, so that the flag is not used for procedural macros, which are shared objects.
+    // It is added to the flags of .cargo/config.toml.
     build_command(workspace)
         .args(["--config", "build.rustflags=['-Ctarget-feature=+crt-static']", "--target", &target])
         // Cargo takes flags from one source; these variables come before the configuration.

@@ -1,4 +1,5 @@
-//! `cargo xtask layouts`: links one commit several times, each time with the functions in a new random order.
+//! `cargo xtask layouts`: links one commit several times, each time with the functions in a new
+//! random order.
 //!
 //! The address of a function alone changes a short figure by some percent (Mytkowicz and others,
 //! *Producing Wrong Data Without Doing Anything Obviously Wrong!*, ASPLOS 2009). A comparison with

@@ -1,5 +1,5 @@
-//! `cargo xtask peers`: runs other tracers and handover's own on the same C program; or compares the classic programs
-//! with C loops and the originals.
+//! `cargo xtask peers`: runs other tracers and handover's own on the same C program; or compares
+//! the classic programs with C loops and the originals.
 
 mod classics;
 
@@ -29,10 +29,12 @@ pub struct PeersOptions {
     /// Binary of handover to measure [default: a new release build]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Compare handover's classic programs with plain C loops and with --originals, instead of tracers
+    /// Compare handover's classic programs with plain C loops and with --originals, instead of
+    /// tracers
     #[arg(long)]
     classics: bool,
-    /// Folder with the original programs (node-microbench, margo-p2p-latency, ...), built from source
+    /// Folder with the original programs (node-microbench, margo-p2p-latency, ...), built from
+    /// source
     #[arg(long, value_name = "FOLDER", requires = "classics")]
     originals: Option<PathBuf>,
 }

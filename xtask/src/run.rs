@@ -120,8 +120,8 @@ impl CommandLine {
     /// command has exited. For commands that run in parallel with others.
     ///
     /// # Errors
-    /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of errors at the end
-    /// of many commands' outputs identifies the failures.
+    /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of
+    /// errors at the end of many commands' outputs identifies the failures.
     pub fn count_tests_buffered(mut self) -> Result<u64> {
         let mut output = tempfile::tempfile().context("cannot create a temporary file")?;
         self.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);

@@ -19,8 +19,9 @@ pub struct TestOptions {
     /// Also run the slow checks: more seeds, fuzzing, a soak test, the release's packages
     #[arg(long)]
     long: bool,
-    /// Test only the packages that were changed since their tests passed, and those outside faces/ that directly depend
-    /// on one of them; examples in the documentation and loom models only of changed packages, and without packaging
+    /// Test only the packages that were changed since their tests passed, and those outside faces/
+    /// that directly depend on one of them; examples in the documentation and loom models only of
+    /// changed packages, and without packaging
     #[arg(long)]
     changed: bool,
     /// Run only this step; repeat the option for several steps
@@ -65,15 +66,15 @@ pub enum Step {
     Release,
     /// Run the mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
     Sanitizers,
-    /// Build for aarch64, run the tests of the mechanisms and services there, under qemu, and check the portable crates
-    /// for other systems (with --long)
+    /// Build for aarch64, run the tests of the mechanisms and services there, under qemu, and check
+    /// the portable crates for other systems (with --long)
     Aarch64,
     /// Run every fuzz target for a minute (with --long)
     Fuzz,
     /// Run a soak test of a hundred million messages, each of which is accounted for (with --long)
     Soak,
-    /// Build a release, check its packages, and run the benchmarks of the Debian package in a new Debian system (with
-    /// --long)
+    /// Build a release, check its packages, and run the benchmarks of the Debian package in a new
+    /// Debian system (with --long)
     Dist,
 }
 
@@ -193,7 +194,8 @@ impl Report {
         }
     }
 
-    /// Runs all steps: first those that build, then those that run programs, compile and analyse in parallel.
+    /// Runs all steps: first those that build, then those that run programs, compile and analyse in
+    /// parallel.
     fn run_all(&mut self, context: &mut TestContext) {
         self.run(&Step::in_phase(Phase::First), context);
         if !self.failed.is_empty() {

@@ -1,8 +1,9 @@
 //! Comparison of the counters of two CPUs by a ping between them.
 //!
-//! A thread on one CPU reads its counter and asks; a thread on the other CPU reads its own counter and answers; the
-//! first reads again. The answer must lie between the two readings. If it does not, the counters differ by more than
-//! half the transfer time of a cache line, which breaks causality, and spans across CPUs are wrong by as much.
+//! A thread on one CPU reads its counter and asks; a thread on the other CPU reads its own counter
+//! and answers; the first reads again. The answer must lie between the two readings. If it does
+//! not, the counters differ by more than half the transfer time of a cache line, which breaks
+//! causality, and spans across CPUs are wrong by as much.
 
 use std::fmt;
 
@@ -156,7 +157,8 @@ mod ping {
         let mut result = PingResult::NoAnswer;
         for round in 0..PINGS_COUNT {
             let asked = cpu::read_timestamp_counter_fenced();
-            // Release: pairs with the Acquire in reply_to_pings(), so that its reading comes after ours.
+            // Release: pairs with the Acquire in reply_to_pings(), so that its reading comes after
+            // ours.
             words.sequence.store(2 * round + 1, Ordering::Release);
             // Acquire in wait_for(): pairs with the Release in reply_to_pings().
             if wait_for(&words.sequence, 2 * round + 2, deadline_ns).is_none() {

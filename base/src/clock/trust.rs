@@ -1,4 +1,5 @@
-//! Choice of the clock's source, by what the processor and the kernel report about the processor's counter.
+//! Choice of the clock's source, by what the processor and the kernel report about the processor's
+//! counter.
 
 use super::{CLOCK_VARIABLE, ClockSource};
 use crate::cpu;
@@ -57,8 +58,8 @@ impl CounterEvidence {
         }
     }
 
-    /// Returns `true` if the counter is the kernel's clock source. The kernel of x86_64 has then tested the counter
-    /// across the CPUs at boot and monitors it.
+    /// Returns `true` if the counter is the kernel's clock source. The kernel of x86_64 has then
+    /// tested the counter across the CPUs at boot and monitors it.
     fn is_kernel_source(&self) -> bool {
         self.kernel_source.as_deref() == Some(cpu::KERNEL_COUNTER_SOURCE)
     }

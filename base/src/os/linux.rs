@@ -12,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::time::Duration;
 
-/// Brings the CPU time that `getrusage` reports for the calling thread up to date: the kernel does so when the thread
-/// reads the clock of its CPU time.
+/// Brings the CPU time that `getrusage` reports for the calling thread up to date: the kernel does
+/// so when the thread reads the clock of its CPU time.
 pub(crate) fn update_thread_time() {
     if !cfg!(miri) {
         let _ = clock_gettime(ClockId::ThreadCPUTime);

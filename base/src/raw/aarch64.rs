@@ -16,8 +16,9 @@ pub(crate) const KERNEL_COUNTER_SOURCE: &str = "arch_sys_counter";
 #[inline(always)]
 pub(crate) fn read_timestamp_counter() -> u64 {
     let ticks: u64;
-    // SAFETY: reads a register that Linux, macOS and Windows let programs read; accesses no memory. (A process that has
-    // disabled it by prctl(PR_SET_TSC) is killed by SIGSEGV: memory stays safe.)
+    // SAFETY: reads a register that Linux, macOS and Windows let programs read; accesses no memory.
+    // (A process that has disabled it by prctl(PR_SET_TSC) is killed by SIGSEGV: memory stays
+    // safe.)
     unsafe {
         core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks,
             options(nomem, nostack, preserves_flags));
@@ -29,10 +30,10 @@ pub(crate) fn read_timestamp_counter() -> u64 {
 #[inline(always)]
 pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     let ticks: u64;
-    // The DSB waits for the loads. The first ISB keeps the processor from reading the counter before that, the second
-    // from starting later instructions before it has read the counter.
-    // SAFETY: reads a register, as in read_timestamp_counter(); the barriers access no memory. Without `nomem` the
-    // compiler moves no memory access across the block.
+    // The DSB waits for the loads. The first ISB keeps the processor from reading the counter
+    // before that, the second from starting later instructions before it has read the counter.
+    // SAFETY: reads a register, as in read_timestamp_counter(); the barriers access no memory.
+    // Without `nomem` the compiler moves no memory access across the block.
     unsafe {
         core::arch::asm!("dsb ishld", "isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks,
             options(nostack, preserves_flags));

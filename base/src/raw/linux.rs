@@ -1,5 +1,5 @@
-//! Calls of Linux that rustix lacks: `prctl`, `getrusage`, and `epoll_pwait2`, for which rustix calls `epoll_pwait` with
-//! the time limit rounded up to milliseconds.
+//! Calls of Linux that rustix lacks: `prctl`, `getrusage`, and `epoll_pwait2`, for which rustix
+//! calls `epoll_pwait` with the time limit rounded up to milliseconds.
 
 use crate::usage::{Usage, UsageScope};
 use core::mem::MaybeUninit;
@@ -7,7 +7,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Waits for events of an epoll set, for at most `timeout`. Returns the events that the kernel has written to `buffer`.
+/// Waits for events of an epoll set, for at most `timeout`. Returns the events that the kernel has
+/// written to `buffer`.
 pub(crate) fn epoll_pwait2<'buffer>(
     set: BorrowedFd<'_>,
     buffer: &'buffer mut [MaybeUninit<epoll::Event>],
@@ -15,8 +16,8 @@ pub(crate) fn epoll_pwait2<'buffer>(
 ) -> Result<&'buffer [epoll::Event], Errno> {
     // The kernel's structure, of two 64-bit integers on every architecture.
     let timeout = [timeout.tv_sec, timeout.tv_nsec];
-    // SAFETY: the kernel writes at most `buffer.len()` events, whose layout epoll::Event has; `timeout` is valid during
-    // the call. Without a signal mask, its length is not read.
+    // SAFETY: the kernel writes at most `buffer.len()` events, whose layout epoll::Event has;
+    // `timeout` is valid during the call. Without a signal mask, its length is not read.
     let count = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

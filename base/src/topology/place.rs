@@ -112,9 +112,10 @@ impl Distance {
 impl Topology {
     /// Chooses a CPU for each of `participants_count` participants from the CPUs in `allowed`.
     ///
-    /// Deterministic: the same arguments give the same result. If the placement is not possible, the closest to it is
-    /// chosen, with a note; if there are more participants than CPUs, some share one. An empty `allowed` means all
-    /// CPUs; ids that the topology does not contain count as cores of their own in the first CPU's package.
+    /// Deterministic: the same arguments give the same result. If the placement is not possible,
+    /// the closest to it is chosen, with a note; if there are more participants than CPUs, some
+    /// share one. An empty `allowed` means all CPUs; ids that the topology does not contain count
+    /// as cores of their own in the first CPU's package.
     ///
     /// ```
     /// use handover_base::topology::{Placement, Topology, allowed_cpus};

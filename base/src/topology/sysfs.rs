@@ -60,7 +60,8 @@ pub(super) fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
         let topology = cpu.join("topology");
         let siblings = match read_online_list(&topology.join("core_cpus_list"), &online)? {
             Some(siblings) => Some(siblings),
-            None => read_online_list(&topology.join("thread_siblings_list"), &online)?, // before Linux 5.3
+            // Linux before 5.3 has only this name.
+            None => read_online_list(&topology.join("thread_siblings_list"), &online)?,
         };
         let siblings = siblings.filter(|siblings| siblings.contains(&id));
         let siblings = assumed.value_or_assumed(

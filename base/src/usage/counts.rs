@@ -39,7 +39,8 @@ impl Usage {
     }
 }
 
-/// Returns the usage between two readings; `rss_max_bytes` is the increase of the peak. Saturates at zero.
+/// Returns the usage between two readings; `rss_max_bytes` is the increase of the peak. Saturates
+/// at zero.
 impl Sub for Usage {
     type Output = Usage;
     fn sub(self, earlier: Usage) -> Usage {

@@ -1,4 +1,5 @@
-//! Tests of the clock, units, topology, affinity, futex, slab, usage and the synchronisation facade.
+//! Tests of the clock, units, topology, affinity, futex, slab, usage and the synchronisation
+//! facade.
 
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 mod affinity;

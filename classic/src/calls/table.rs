@@ -21,8 +21,8 @@ impl TickUnit {
         let clock = clock::calibration();
         let name = match clock.source {
             ClockSource::Tsc if cfg!(target_arch = "x86_64") => "cycles",
-            // No cycle counter is reliable on this machine: the ticks are nanoseconds, or on aarch64 those of the
-            // virtual counter.
+            // No cycle counter is reliable on this machine: the ticks are nanoseconds, or on
+            // aarch64 those of the virtual counter.
             ClockSource::Tsc | ClockSource::ClockGettime => "ticks",
         };
         TickUnit { name, ticks_per_ns: clock.ticks_hz / 1e9 }

@@ -1,5 +1,5 @@
-//! The client as ranks of an MPI job. Each rank generates a load in a worker process and passes its lines on; rank 0
-//! starts the loads together, and merges and prints the results.
+//! The client as ranks of an MPI job. Each rank generates a load in a worker process and passes its
+//! lines on; rank 0 starts the loads together, and merges and prints the results.
 
 use super::Signals;
 use super::client;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Interval at which a rank looks for messages of another rank.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Time without a line of a rank after which it counts as lost. A rank that generates load sends its
-/// progress several times a second, and MPI does not report every rank that has died.
+/// Time without a line of a rank after which it counts as lost. A rank that generates load sends
+/// its progress several times a second, and MPI does not report every rank that has died.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Order to a rank: end the load.
 const STOP: &str = "stop";
@@ -76,7 +76,8 @@ pub fn run(
             Ok(())
         }
     };
-    // MPI_Finalize waits for all ranks. If rank 0 exits without it, the launcher ends the ranks that still run.
+    // MPI_Finalize waits for all ranks. If rank 0 exits without it, the launcher ends the ranks
+    // that still run.
     if rank.number > 0 || reports_count.get() + 1 == rank.ranks_count {
         world.finalise()?;
     }

@@ -204,7 +204,8 @@ pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
                 parts::write_line(&json!({ "done": holder.result(args) }))?;
             }
             ("sample", Some(count), _) => {
-                // A line for each echo shows that the process is alive, however long all of them take.
+                // A line for each echo shows that the process is alive, however long all of them
+                // take.
                 let mut written = Ok(());
                 let mut on_echo = |took_ns: u64| {
                     if written.is_ok() {

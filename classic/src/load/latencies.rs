@@ -139,8 +139,9 @@ impl LatencyHistograms {
         }
     }
 
-    /// Adds lower bounds of the latencies of unsent messages to `corrected`: the time from when each
-    /// was due until now. The messages that fall into one bucket of the histogram are added together.
+    /// Adds lower bounds of the latencies of unsent messages to `corrected`: the time from when
+    /// each was due until now. The messages that fall into one bucket of the histogram are added
+    /// together.
     pub(crate) fn record_unsent(&mut self, schedule: &Schedule, unsent: Range<u64>, now_ns: u64) {
         let mut index = unsent.start;
         while index < unsent.end {

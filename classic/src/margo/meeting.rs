@@ -350,9 +350,9 @@ pub fn wait_at_host(
     }
 }
 
-/// Requests, as rank 1, the address of rank 0 from rank 0 itself, which listens at `rendezvous`. The
-/// caller keeps the returned endpoint until it has connected to the address: closing the endpoint
-/// signals to rank 0 that this rank has exited.
+/// Requests, as rank 1, the address of rank 0 from rank 0 itself, which listens at `rendezvous`.
+/// The caller keeps the returned endpoint until it has connected to the address: closing the
+/// endpoint signals to rank 0 that this rank has exited.
 pub fn address_from_host(
     rendezvous: &str,
     job: &str,

@@ -32,8 +32,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Way in which the ranks exchange texts.
 pub enum Exchange {
-    /// Lines on standard output and input. The process that started the ranks, with [`start_ranks`],
-    /// distributes them.
+    /// Lines on standard output and input. The process that started the ranks, with
+    /// [`start_ranks`], distributes them.
     Starter { ranks_count: u32 },
     /// Messages by MPI.
     #[cfg(feature = "mpi")]
@@ -140,7 +140,8 @@ impl RankProcess {
         let mut command = crate::own_program_command(Scale::NAME)?;
         command.args(crate::own_arguments(Scale::NAME)).args(["--rank", &number.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A signal of the terminal reaches only the starting process, which interrupts each rank once.
+        // A signal of the terminal reaches only the starting process, which interrupts each rank
+        // once.
         command.process_group(0);
         signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command

@@ -1,5 +1,5 @@
-/* An event machine with timers and a descriptor: it ticks every millisecond, reads what another thread writes into a
- * pipe, and stops after a message of that thread. */
+/* An event machine with timers and a descriptor: it ticks every millisecond, reads what another
+ * thread writes into a pipe, and stops after a message of that thread. */
 #include "check.h"
 #include <pthread.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A ring between two threads: one pushes samples, the other adds them up. The receiver sleeps while the ring is empty,
- * and is notified after each batch. */
+/* A ring between two threads: one pushes samples, the other adds them up. The receiver sleeps while
+ * the ring is empty, and is notified after each batch. */
 #include "check.h"
 #include <pthread.h>
 

@@ -1,4 +1,5 @@
-/* Sends 1 MiB to a server, which pulls it from this process's memory and returns the sum of its bytes. */
+/* Sends 1 MiB to a server, which pulls it from this process's memory and returns the sum of its
+ * bytes. */
 #include "check.h"
 
 int main(int argc, char **argv)

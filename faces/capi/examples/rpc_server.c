@@ -1,5 +1,5 @@
-/* An RPC server: "sum" pulls the memory whose handle it is sent, and returns the sum of its bytes. It serves until a
- * client stops it, and prints the address at which it listens. */
+/* An RPC server: "sum" pulls the memory whose handle it is sent, and returns the sum of its bytes.
+ * It serves until a client stops it, and prints the address at which it listens. */
 #include "check.h"
 
 static int32_t sum(handover_rpc_endpoint *endpoint, const handover_rpc_request *request,

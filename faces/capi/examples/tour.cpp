@@ -1,4 +1,5 @@
-/* A tour of handover.hpp: a ring, event machines, fibers, a packet scheduler, and an RPC whose handler throws. */
+/* A tour of handover.hpp: a ring, event machines, fibers, a packet scheduler, and an RPC whose
+ * handler throws. */
 #include <handover.hpp>
 
 #include <iostream>

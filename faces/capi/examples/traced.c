@@ -1,5 +1,5 @@
-/* A traced program: the probes of handover_probe.h cost a no-op until they are switched on; then the library records
- * their events. `handover trace show FILE` prints them. */
+/* A traced program: the probes of handover_probe.h cost a no-op until they are switched on; then
+ * the library records their events. `handover trace show FILE` prints them. */
 #include "check.h"
 #include <handover_probe.h>
 

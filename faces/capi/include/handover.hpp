@@ -1,11 +1,14 @@
-/* handover.hpp: the C interface of handover.h for C++17, with owning classes, exceptions, std::chrono and templates.
+/* handover.hpp: the C interface of handover.h for C++17, with owning classes, exceptions,
+ * std::chrono and templates.
  *
- * Classes can be moved and not copied; each destroys its handle. Where the C interface refuses this with HANDOVER_BUSY
- * or HANDOVER_WRONG_THREAD, event_machine and rpc_endpoint call std::terminate(), as the handlers that still run would
- * use what the object owns; the handles of other classes are then leaked. A function that fails throws handover::error, except
- * for the expected outcomes (full, empty, closed, timed out), which are results. What handover.h says on threads,
- * ownership and blocking holds here too. Callbacks must not throw, except those of rpc_endpoint, whose exceptions are
- * errors of the caller. get() of each class returns its handle, for functions of handover.h that have no method.
+ * Classes can be moved and not copied; each destroys its handle. Where the C interface refuses this
+ * with HANDOVER_BUSY or HANDOVER_WRONG_THREAD, event_machine and rpc_endpoint call
+ * std::terminate(), as the handlers that still run would use what the object owns; the handles of
+ * other classes are then leaked. A function that fails throws handover::error, except for the
+ * expected outcomes (full, empty, closed, timed out), which are results. What handover.h says on
+ * threads, ownership and blocking holds here too. Callbacks must not throw, except those of
+ * rpc_endpoint, whose exceptions are errors of the caller. get() of each class returns its handle,
+ * for functions of handover.h that have no method.
  *
  * Licence: MIT OR Apache-2.0.
  */
@@ -45,8 +48,8 @@ private:
     handover_status status_;
 };
 
-/* Throws an error unless `status` is HANDOVER_OK. Its message has no details for statuses that may set no last error,
- * as the last error may be that of an earlier function. */
+/* Throws an error unless `status` is HANDOVER_OK. Its message has no details for statuses that may
+ * set no last error, as the last error may be that of an earlier function. */
 inline void check(handover_status status)
 {
     switch (status) {
@@ -87,7 +90,8 @@ inline std::uint64_t limit_ns(nanoseconds limit)
     return limit.count() < 0 ? 0 : static_cast<std::uint64_t>(limit.count());
 }
 
-/* Ends the program if a handle was not destroyed whose handlers may still use the state that is freed next. */
+/* Ends the program if a handle was not destroyed whose handlers may still use the state that is
+ * freed next. */
 inline void terminate_unless_destroyed(handover_status status) noexcept
 {
     if (status == HANDOVER_BUSY || status == HANDOVER_WRONG_THREAD)
@@ -219,8 +223,9 @@ class notify_receiver {
 public:
     explicit notify_receiver(handover_notify_receiver *handle) : handle_(handle) {}
 
-    /* Waits for a notification; returns false if the limit passes first. Throws error HANDOVER_CLOSED if the kind is
-     * HANDOVER_NOTIFY_CLOSING, the sender was destroyed and nothing is pending. */
+    /* Waits for a notification; returns false if the limit passes first. Throws error
+     * HANDOVER_CLOSED if the kind is HANDOVER_NOTIFY_CLOSING, the sender was destroyed and nothing
+     * is pending. */
     bool wait(nanoseconds limit = forever)
     {
         return check_unless(handover_notify_wait(handle_.get(), detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
@@ -393,7 +398,8 @@ inline event_weak_address event_address::downgrade() const
     return event_weak_address(weak);
 }
 
-/* Means of replying to one request with a pointer to T. Its destructor tells the requester that no reply will come. */
+/* Means of replying to one request with a pointer to T. Its destructor tells the requester that no
+ * reply will come. */
 template <class T> class event_reply {
 public:
     explicit event_reply(handover_event_reply *handle) : handle_(handle) {}
@@ -411,7 +417,8 @@ template <class T> class event_pending_reply {
 public:
     explicit event_pending_reply(handover_event_pending_reply *handle) : handle_(handle) {}
 
-    /* Waits for the reply; returns none if the limit passes first. Throws error HANDOVER_CLOSED if none will come. */
+    /* Waits for the reply; returns none if the limit passes first. Throws error HANDOVER_CLOSED if
+     * none will come. */
     std::optional<T *> wait(nanoseconds limit = forever)
     {
         void *data;
@@ -436,8 +443,9 @@ template <class T> std::pair<event_reply<T>, event_pending_reply<T>> make_reply(
     return { event_reply<T>(reply), event_pending_reply<T>(pending) };
 }
 
-/* Event machine whose messages a function handles; the function gets the machine, to start timers for example. Its
- * destruction within the handler, or while another thread runs it, ends the program by std::terminate(). */
+/* Event machine whose messages a function handles; the function gets the machine, to start timers
+ * for example. Its destruction within the handler, or while another thread runs it, ends the
+ * program by std::terminate(). */
 class event_machine {
 public:
     using handler = std::function<void(event_machine &, const handover_event_message &)>;
@@ -545,7 +553,8 @@ private:
     detail::handle<handover_fiber, handover_fiber_destroy> handle_;
 };
 
-/* Suspends the fiber, or blocks the thread, until the descriptor is readable; returns false if the limit passes first. */
+/* Suspends the fiber, or blocks the thread, until the descriptor is readable; returns false if the
+ * limit passes first. */
 inline bool wait_readable(int descriptor, nanoseconds limit = forever)
 {
     return check_unless(handover_fiber_wait_readable(descriptor, detail::limit_ns(limit)), HANDOVER_TIMED_OUT);
@@ -630,7 +639,8 @@ public:
         handle_.reset(handle);
     }
 
-    /* Creates a scheduler of two levels: `discipline` orders the tenants, `flows_discipline` the flows of each. */
+    /* Creates a scheduler of two levels: `discipline` orders the tenants, `flows_discipline` the
+     * flows of each. */
     scheduler(const std::string &discipline, const std::string &flows_discipline, std::uint32_t flows_max,
               std::uint32_t packets_max)
     {
@@ -687,14 +697,15 @@ public:
         return number;
     }
 
-    /* Queues a packet; returns false if its flow or the scheduler is full. The oldest packet of a flow with
-     * `drops_oldest` may be lost for it. */
+    /* Queues a packet; returns false if its flow or the scheduler is full. The oldest packet of a
+     * flow with `drops_oldest` may be lost for it. */
     bool enqueue(std::uint64_t now_ns, const handover_sched_packet &packet)
     {
         return check_unless(handover_sched_enqueue(handle_.get(), now_ns, &packet, nullptr, nullptr), HANDOVER_FULL);
     }
 
-    /* Queues a packet like the other enqueue(); the packet that was dropped for it, if any, goes to `dropped`. */
+    /* Queues a packet like the other enqueue(); the packet that was dropped for it, if any, goes to
+     * `dropped`. */
     bool enqueue(std::uint64_t now_ns, const handover_sched_packet &packet,
                  std::optional<handover_sched_packet> &dropped)
     {
@@ -751,8 +762,8 @@ private:
     detail::handle<handover_rpc_memory, handover_rpc_memory_destroy> handle_;
 };
 
-/* Endpoint of remote procedure calls. Its destruction within a procedure, or while another thread uses it, ends the
- * program by std::terminate(). */
+/* Endpoint of remote procedure calls. Its destruction within a procedure, or while another thread
+ * uses it, ends the program by std::terminate(). */
 class rpc_endpoint {
 public:
     using bytes = std::vector<unsigned char>;

@@ -3,8 +3,10 @@
 
 // Layers, each of which depends only on those above it:
 // - `status`: status codes, and the last error of each thread;
-// - `raw::handle`: null checks, strings and buffers of C, exclusive access, the guard against panics;
-// - `raw::{library, ring, notify, lock, timer, event, fiber, sched, rpc, probe}`: the exported functions.
+// - `raw::handle`: null checks, strings and buffers of C, exclusive access, the guard against
+//   panics;
+// - `raw::{library, ring, notify, lock, timer, event, fiber, sched, rpc, probe}`: the exported
+//   functions.
 
 #[allow(unsafe_code)]
 mod raw;

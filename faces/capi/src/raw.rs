@@ -1,6 +1,7 @@
 //! The exported functions, a module for each mechanism. Types and functions have their C names.
 
-// C's names. The safety of each function is stated in its description, for C: in the sections Threads and Ownership.
+// C's names. The safety of each function is stated in its description, for C: in the sections
+// Threads and Ownership.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
 #[cfg(feature = "full")]

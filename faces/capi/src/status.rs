@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::fmt;
 
-/// Result of a function: `HANDOVER_OK`, or the reason why the function did nothing. `handover_strerror` returns
-/// a text for each value. Later versions may add values.
+/// Result of a function: `HANDOVER_OK`, or the reason why the function did nothing.
+/// `handover_strerror` returns a text for each value. Later versions may add values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(non_camel_case_types, clippy::upper_case_acronyms)]

@@ -1,5 +1,6 @@
-//! The examples and the misuse test, compiled as a user would: installed by `install.sh`, found by pkg-config or CMake,
-//! with GCC and Clang, and run alone, under Valgrind, and with AddressSanitizer and UndefinedBehaviorSanitizer.
+//! The examples and the misuse test, compiled as a user would: installed by `install.sh`, found by
+//! pkg-config or CMake, with GCC and Clang, and run alone, under Valgrind, and with
+//! AddressSanitizer and UndefinedBehaviorSanitizer.
 
 use handover_probe::read::Trace;
 use std::ffi::OsStr;
@@ -44,7 +45,8 @@ fn run(command: &mut Command) -> String {
     stdout
 }
 
-/// Returns `true` if a tool can be started; otherwise says what is skipped. `cargo xtask test` lists missing tools too.
+/// Returns `true` if a tool can be started; otherwise says what is skipped. `cargo xtask test`
+/// lists missing tools too.
 fn has(tool: &str, what: &str) -> bool {
     let is_there = Command::new(tool).arg("--version").output().is_ok();
     if !is_there {
@@ -91,7 +93,8 @@ fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Makes a command that runs a program like [`command`], under Valgrind, and fails if Valgrind finds errors.
+/// Makes a command that runs a program like [`command`], under Valgrind, and fails if Valgrind
+/// finds errors.
 fn valgrind(program: &Path) -> Command {
     let mut valgrind = command("valgrind");
     valgrind.args([
@@ -128,7 +131,8 @@ const SUM: &str = "the sum of 1048576 bytes is 68419584\n\
 /// Addresses at which the RPC server listens, one for each transport without encryption.
 const ADDRESSES: &[&str] = &["sm://", "tcp://127.0.0.1:0", "uds://"];
 
-/// Compiles and runs all examples, those of RPC at each of `addresses`; `wrap` makes the command that runs a program.
+/// Compiles and runs all examples, those of RPC at each of `addresses`; `wrap` makes the command
+/// that runs a program.
 fn check_examples(
     compiler: &str,
     options: &[&str],
@@ -288,7 +292,8 @@ fn probes_of_a_closed_shared_object_can_be_switched() {
     assert_eq!(run(command(program).arg(object)), "success: 1 site\n");
 }
 
-/// Options for C code with both sanitizers. They do not check the code of the library, whose allocations they see.
+/// Options for C code with both sanitizers. They do not check the code of the library, whose
+/// allocations they see.
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
 #[test]

@@ -20,7 +20,8 @@ fn ring_passes_elements_of_rust() {
     let mut consumer = unsafe { consumer.assume_init() }.expect("a ring has two ends");
     let mut popped = 0_u64;
     let mut pop = || -> (handover_status, u64) {
-        // SAFETY: the element is a u64, for which the ring was created, and no other thread uses this end.
+        // SAFETY: the element is a u64, for which the ring was created, and no other thread uses
+        // this end.
         (unsafe { handover_ring_pop(Some(&mut consumer), (&raw mut popped).cast()) }, popped)
     };
     assert_eq!(pop().0, HANDOVER_EMPTY);

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 /// Measures the cost of handing work over on this machine, from a function call to an RPC.
 ///
-/// Without a command it does `handover run`: it measures the ladder in a minute and a half, prints the
-/// table, stores the run, and writes report.html.
+/// Without a command it does `handover run`: it measures the ladder in a minute and a half, prints
+/// the table, stores the run, and writes report.html.
 #[derive(Debug, Parser)]
 #[command(name = "handover", version = version(), max_term_width = 100, propagate_version = true)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -213,8 +213,8 @@ pub struct RunOptions {
     /// Print a line for each benchmark instead of the live view
     #[arg(long)]
     pub plain: bool,
-    /// Measure every node of an MPI job: `mpiexec -n NODES --map-by node handover run --fleet`. Rank 0 stores the
-    /// records of all nodes, for `handover fleet`
+    /// Measure every node of an MPI job: `mpiexec -n NODES --map-by node handover run --fleet`.
+    /// Rank 0 stores the records of all nodes, for `handover fleet`
     #[arg(long, conflicts_with_all = ["repeat", "report"])]
     pub fleet: bool,
     /// Store for this node's records, in a process that a rank of `--fleet` starts
@@ -296,7 +296,8 @@ pub struct ExportArgs {
     /// Runs to export: ids, prefixes of ids, names, or positions from the end (-1) [default: all]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     pub runs: Vec<String>,
-    /// Format: jsonl (which import reads), csv, openmetrics, hdr (an HdrHistogram log) or github-action
+    /// Format: jsonl (which import reads), csv, openmetrics, hdr (an HdrHistogram log) or
+    /// github-action
     #[arg(long, value_name = "FORM", default_value = "jsonl")]
     pub to: String,
     #[command(flatten)]

@@ -6,8 +6,8 @@ use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
 use std::io::{self, ErrorKind, Write};
 
-/// Joins the result of a measurement with that of showing it: neither error hides the other. If both failed, the exit
-/// code is that of showing. Output that its reader has closed is no error.
+/// Joins the result of a measurement with that of showing it: neither error hides the other. If
+/// both failed, the exit code is that of showing. Output that its reader has closed is no error.
 pub fn join_results(measured: anyhow::Result<()>, shown: anyhow::Result<()>) -> anyhow::Result<()> {
     match (measured, shown) {
         (measured, Err(shown)) if is_output_closed(&shown) => measured,

@@ -1,12 +1,12 @@
 //! Live view of a run on a terminal: the ladder, filled with figures as they are measured.
 //!
-//! **It must not disturb the measurement that it shows.** There is no drawing thread: the measuring thread calls
-//! [`Live`] between two blocks, when no participant runs, and only then are keys read, the view
-//! drawn, or a clock read. This happens at most [four times a second](DRAW_INTERVAL), and then the CPUs are
-//! left for [two milliseconds](SETTLE_TIME) to the programs that paint the output (a terminal, a
-//! multiplexer, sshd), which would otherwise run during the next round: altogether one part in a
-//! hundred of a run. Only changes are drawn, some hundred bytes in one write. While a block of some
-//! seconds is measured, the view does not change.
+//! **It must not disturb the measurement that it shows.** There is no drawing thread: the measuring
+//! thread calls [`Live`] between two blocks, when no participant runs, and only then are keys read,
+//! the view drawn, or a clock read. This happens at most [four times a second](DRAW_INTERVAL), and
+//! then the CPUs are left for [two milliseconds](SETTLE_TIME) to the programs that paint the output
+//! (a terminal, a multiplexer, sshd), which would otherwise run during the next round: altogether
+//! one part in a hundred of a run. Only changes are drawn, some hundred bytes in one write. While a
+//! block of some seconds is measured, the view does not change.
 //!
 //! [`ladder`] draws the ladder, independent of a terminal; [`screen`] is the terminal, which it
 //! restores in every case: the run's end, an error, a panic in any thread, a second Ctrl-C.

@@ -1,4 +1,5 @@
-//! The terminal: its width, colour and characters; and the signals that request the process to stop.
+//! The terminal: its width, colour and characters; and the signals that request the process to
+//! stop.
 
 use crate::raw;
 use handover_report::Style;
@@ -80,7 +81,8 @@ pub(crate) fn is_output_closed(error: &io::Error) -> bool {
         && error.get_ref().is_some_and(|it| it.is::<OutputError>())
 }
 
-/// Converts an error of standard output, so that it can be told from those of other files and pipes.
+/// Converts an error of standard output, so that it can be told from those of other files and
+/// pipes.
 pub(crate) fn to_output_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), OutputError(error))
 }
@@ -94,7 +96,8 @@ pub fn print_error(line: impl fmt::Display) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Maximum length of an error message, in characters. A longer message keeps its end, which names cause and remedy.
+/// Maximum length of an error message, in characters. A longer message keeps its end, which names
+/// cause and remedy.
 const LINE_CHARS_MAX: usize = 1000;
 /// Number of characters at the end of a message that shortening keeps.
 const LINE_END_CHARS: usize = 400;

@@ -21,8 +21,8 @@ pub fn to_usage_error(error: impl Display) -> anyhow::Error {
 #[error("interrupted; the completed measurements are kept")]
 pub struct Interrupted;
 
-/// Returns an error once `flag`, which is that of [`interrupt_flag`](crate::console::interrupt_flag),
-/// is set.
+/// Returns an error once `flag`, which is that of
+/// [`interrupt_flag`](crate::console::interrupt_flag), is set.
 ///
 /// # Errors
 /// [`Interrupted`], if the flag is set.
@@ -82,7 +82,8 @@ pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error
     (ExitCode::from(code), Some(error))
 }
 
-/// Formats an error with its causes, the outermost first. A cause whose text its error already contains is omitted.
+/// Formats an error with its causes, the outermost first. A cause whose text its error already
+/// contains is omitted.
 pub fn format_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -94,7 +95,8 @@ pub fn format_chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns `true` if standard output is a pipe without a reader, and this is the cause of the error.
+/// Returns `true` if standard output is a pipe without a reader, and this is the cause of the
+/// error.
 pub fn is_output_closed(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref()).any(console::is_output_closed)
 }

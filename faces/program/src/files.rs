@@ -41,8 +41,9 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_file(path)?.write_all(bytes)
 }
 
-/// Checks the path of an output file: that it is not `-`, which stands for standard output elsewhere, and not an SQLite
-/// database, such as a store of results, which the output would destroy.
+/// Checks the path of an output file: that it is not `-`, which stands for standard output
+/// elsewhere, and not an SQLite database, such as a store of results, which the output would
+/// destroy.
 ///
 /// # Errors
 /// If it is one of these.
@@ -76,8 +77,9 @@ pub fn format_create_error(error: &io::Error) -> String {
     }
 }
 
-/// Returns the path of a file, existing or not, with its symbolic links resolved. A link to something that has no path,
-/// as `/dev/stdout` is if the output is a pipe or a deleted file, remains.
+/// Returns the path of a file, existing or not, with its symbolic links resolved. A link to
+/// something that has no path, as `/dev/stdout` is if the output is a pipe or a deleted file,
+/// remains.
 ///
 /// # Errors
 /// If it is a link whose target does not exist.
@@ -91,7 +93,8 @@ pub fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Reads a regular text file of at most 16 MiB. Other files are not opened: a pipe may never have a writer.
+/// Reads a regular text file of at most 16 MiB. Other files are not opened: a pipe may never have a
+/// writer.
 ///
 /// # Errors
 /// If the file is not regular, longer, not UTF-8 or cannot be read.
@@ -123,8 +126,8 @@ pub fn replace_file_with<T>(
 }
 
 /// New content of a file, collected in a partial file beside it. [`commit`](Self::commit) puts it
-/// in place, as [`replace_file`] describes. If dropped before, the file remains unchanged, unless it
-/// is written in place and something was written.
+/// in place, as [`replace_file`] describes. If dropped before, the file remains unchanged, unless
+/// it is written in place and something was written.
 #[derive(Debug)]
 pub struct FileReplacement {
     file: File,
@@ -149,7 +152,8 @@ impl FileReplacement {
             let file = open_output(&target, &mut OpenOptions::new())?;
             Ok(FileReplacement { file, paths: None, has_old_content: is_file })
         };
-        // A link without a path is not replaced by a file either: it may lead to one that was deleted.
+        // A link without a path is not replaced by a file either: it may lead to one that was
+        // deleted.
         if there.is_some() && !is_file || target.is_symlink() {
             return in_place();
         }
@@ -340,7 +344,8 @@ mod tests {
     /// Environment variable that makes this test program write the named file.
     const WRITER: &str = "HANDOVER_TEST_WRITER";
 
-    /// Not a test: the process that [`partial_file_of_a_killed_writer_is_removed_by_the_next`] kills.
+    /// Not a test: the process that [`partial_file_of_a_killed_writer_is_removed_by_the_next`]
+    /// kills.
     #[test]
     fn writer_that_is_killed() {
         let Some(path) = std::env::var_os(WRITER) else { return };
@@ -409,7 +414,8 @@ mod tests {
         flock(&file, FlockOperation::LockExclusive).expect("a lock");
         replace_file(&page, "complete").expect("replace the file");
         assert!(partial.exists());
-        // Not by closing the file: a child that another test has just forked holds it open until it executes a program.
+        // Not by closing the file: a child that another test has just forked holds it open until it
+        // executes a program.
         flock(&file, FlockOperation::Unlock).expect("unlock the file");
         replace_file(&page, "complete").expect("replace the file");
         assert!(!partial.exists());

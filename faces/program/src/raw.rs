@@ -1,4 +1,5 @@
-//! All unsafe code of the commands: settings of processes and of the C library without a safe interface.
+//! All unsafe code of the commands: settings of processes and of the C library without a safe
+//! interface.
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io;

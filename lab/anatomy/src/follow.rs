@@ -88,8 +88,8 @@ pub(crate) struct HandoffTracker<'a> {
     deferred: Vec<MarkedEvent>,
     /// Time, in ticks, of an `Arrive` event that was recorded before its send.
     arrived: Option<u64>,
-    /// Round trip whose `Receive` event, the second element, was recorded before its `Reply` event: the caller was woken
-    /// before the reply's sender could record it.
+    /// Round trip whose `Receive` event, the second element, was recorded before its `Reply` event:
+    /// the caller was woken before the reply's sender could record it.
     unreplied: Option<(InFlightHandoff, MarkedEvent)>,
     pub unmatched: UnmatchedCounts,
 }
@@ -228,7 +228,8 @@ impl<'a> HandoffTracker<'a> {
         None
     }
 
-    /// Handles the `Reply` event of a round trip that has been received. Returns the completed hand-off, if any.
+    /// Handles the `Reply` event of a round trip that has been received. Returns the completed
+    /// hand-off, if any.
     fn handle_late_reply(
         &mut self,
         mut round_trip: InFlightHandoff,
@@ -291,7 +292,8 @@ impl InstrumentedBenchmark {
         }
     }
 
-    /// Returns `true` if the round trip `in_flight` lacks nothing but its `Reply` event at the event `received`.
+    /// Returns `true` if the round trip `in_flight` lacks nothing but its `Reply` event at the
+    /// event `received`.
     fn lacks_only_reply(&self, in_flight: &InFlightHandoff, received: &MarkedEvent) -> bool {
         self.route == HandoffRoute::RoundTrip
             && in_flight.sent.thread == received.thread

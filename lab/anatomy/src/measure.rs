@@ -168,8 +168,8 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// Computes the anatomy from the collected hand-offs. Subtracts the cost of the probes if
-    /// `net` is set in the options. The second value is the error of copying the traces of the outliers.
+    /// Computes the anatomy from the collected hand-offs. Subtracts the cost of the probes if `net`
+    /// is set in the options. The second value is the error of copying the traces of the outliers.
     fn into_anatomy(
         self,
         site_ns: [f64; 3],

@@ -97,8 +97,8 @@ impl Outliers {
         }
     }
 
-    /// Copies the traces to the folder `to` and returns the outliers, slowest first. Each has the stage
-    /// that made it slow.
+    /// Copies the traces to the folder `to` and returns the outliers, slowest first. Each has the
+    /// stage that made it slow.
     pub fn into_anatomy_outliers(
         self,
         to: &Path,
@@ -143,8 +143,8 @@ impl Outliers {
                 to_tid,
             });
         }
-        // They were kept in the order of their ticks. The times, from which the cost of the sites is subtracted, may
-        // have another order, if only by rounding.
+        // They were kept in the order of their ticks. The times, from which the cost of the sites
+        // is subtracted, may have another order, if only by rounding.
         all.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
         Ok(all)
     }

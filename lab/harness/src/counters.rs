@@ -60,14 +60,14 @@ pub(crate) fn are_available() -> bool {
     availability().is_ok()
 }
 
-/// Returns the error of opening the hardware counters. Returns `None` if they can be opened; they may
-/// count nothing nevertheless.
+/// Returns the error of opening the hardware counters. Returns `None` if they can be opened; they
+/// may count nothing nevertheless.
 pub(crate) fn open_error() -> Option<Errno> {
     availability().err().flatten()
 }
 
-/// Tries the hardware counters once, and remembers the result. The error is that of opening them, or
-/// `None` if they were opened and counted nothing.
+/// Tries the hardware counters once, and remembers the result. The error is that of opening them,
+/// or `None` if they were opened and counted nothing.
 fn availability() -> Result<(), Option<Errno>> {
     static AVAILABILITY: OnceLock<Result<(), Option<Errno>>> = OnceLock::new();
     *AVAILABILITY.get_or_init(|| {

@@ -73,8 +73,8 @@ impl Lab {
     }
 }
 
-/// Minimum time between two reports of a benchmark's records in the middle of a run. They are stored, so that a run that
-/// is killed loses no more than that.
+/// Minimum time between two reports of a benchmark's records in the middle of a run. They are
+/// stored, so that a run that is killed loses no more than that.
 const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Divisor of a benchmark's measuring time, which gives the time limit of its warm-up.

@@ -171,8 +171,8 @@ fn relative_drift(rounds: &[Round]) -> Option<f64> {
 
 /// Returns a warning if the rate of operations contradicts the time per operation. It takes into
 /// account that `concurrent_operations` operations overlap. Possible causes are participants that
-/// work at the same time; work between the operations, which a rate by wall-clock time includes; and some operations
-/// that took much longer than most, which hardly change the figure, a median.
+/// work at the same time; work between the operations, which a rate by wall-clock time includes;
+/// and some operations that took much longer than most, which hardly change the figure, a median.
 pub(crate) fn rate_warning(
     rate_per_s: f64,
     figure_ns: f64,

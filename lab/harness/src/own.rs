@@ -40,16 +40,16 @@ const USAGE: &str = "\
 /// Runs a complete benchmark program for `suites`. It is the whole body of `main` in a bench target
 /// with `harness = false`. An example is `fn main() -> ExitCode { bench_main(&[ALL]) }`.
 ///
-/// Prints the progress to standard error, and then a line for each figure, or with `--jsonl` the run
-/// in the format of `handover import`; the figures can then be listed, shown, compared and followed
-/// like handover's own. `cargo handover` does both. If the suites have no null benchmark (`null/…`,
-/// the same operation measured twice, which shows the smallest detectable difference), one is added.
-/// `--help` lists the options.
+/// Prints the progress to standard error, and then a line for each figure, or with `--jsonl` the
+/// run in the format of `handover import`; the figures can then be listed, shown, compared and
+/// followed like handover's own. `cargo handover` does both. If the suites have no null benchmark
+/// (`null/…`, the same operation measured twice, which shows the smallest detectable difference),
+/// one is added. `--help` lists the options.
 ///
 /// After SIGINT, SIGTERM or SIGHUP, the completed measurements are printed.
 ///
-/// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong; 130 if the
-/// run was interrupted.
+/// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong; 130 if
+/// the run was interrupted.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     let suites = with_nulls(suites);
     if let Some(code) = run_as_participant(&suites) {
@@ -64,10 +64,11 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
 /// Defines the main function of a benchmark program that times closures, each written in a line:
 /// see [`bench_main`].
 ///
-/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours`
-/// or a `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as
-/// used. Arguments, `NAME: TYPE = DEFAULT in MIN..=MAX` each, come before the state, which can depend on them. `--set`
-/// sets them, `--over` measures several values, and a smoke run uses the minimum.
+/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A
+/// contender, `ours` or a `peer`, is a closure that receives `&mut` state. A call of it is the
+/// timed operation; its result counts as used. Arguments, `NAME: TYPE = DEFAULT in MIN..=MAX` each,
+/// come before the state, which can depend on them. `--set` sets them, `--over` measures several
+/// values, and a smoke run uses the minimum.
 ///
 /// ```no_run
 #[doc = include_str!("../examples/sort.rs")]
@@ -139,8 +140,8 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     suites
 }
 
-/// Runs the pass or participant for which this process was started, and returns the exit code. Returns `None` in any
-/// other process.
+/// Runs the pass or participant for which this process was started, and returns the exit code.
+/// Returns `None` in any other process.
 pub(crate) fn run_as_participant(suites: &[&'static [Bench]]) -> Option<ExitCode> {
     let played = dispatch_participant(suites)?;
     Some(played.map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS))

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// Time beyond twice the measuring time up to which the time that is left is not reported.
 const UNREPORTED_MAX: Duration = Duration::from_secs(30);
 
-/// Formatter of the lines that show a run's progress: the time limit, each measured benchmark, and the time that is
-/// left if the benchmarks take much longer to set up than to measure.
+/// Formatter of the lines that show a run's progress: the time limit, each measured benchmark, and
+/// the time that is left if the benchmarks take much longer to set up than to measure.
 #[derive(Debug)]
 pub struct RunLog {
     /// Name of the argument that a sweep varies; `None` in other runs.
@@ -25,8 +25,8 @@ pub struct RunLog {
 }
 
 impl RunLog {
-    /// Creates the formatter of a run that starts now. `swept_argument` is the name of the argument that a sweep
-    /// varies.
+    /// Creates the formatter of a run that starts now. `swept_argument` is the name of the argument
+    /// that a sweep varies.
     pub fn new(lab: &Lab, swept_argument: Option<&str>) -> RunLog {
         RunLog {
             swept_argument: swept_argument.map(str::to_string),
@@ -38,10 +38,10 @@ impl RunLog {
         }
     }
 
-    /// Returns the line with the number of benchmarks and the time limit of their measurement; `None` for a run without
-    /// a limit. Starting processes, setting up the benchmarks, and waiting until the CPUs have their usual speed, come
-    /// on top: together as long again with `--time 300ms` on a busy machine, and much longer for a benchmark whose
-    /// set-up is long.
+    /// Returns the line with the number of benchmarks and the time limit of their measurement;
+    /// `None` for a run without a limit. Starting processes, setting up the benchmarks, and waiting
+    /// until the CPUs have their usual speed, come on top: together as long again with
+    /// `--time 300ms` on a busy machine, and much longer for a benchmark whose set-up is long.
     pub fn time_limit_line(&self, lab: &Lab) -> Option<String> {
         let limit = format_time(self.time_max?);
         let count = lab.groups().len();
@@ -51,8 +51,9 @@ impl RunLog {
         ))
     }
 
-    /// Returns a line with the time that is left if it is much longer than the measurement. It is returned at most once,
-    /// after a quarter of the run; `visit` is the argument of [`RunObserver::begin`](crate::RunObserver::begin).
+    /// Returns a line with the time that is left if it is much longer than the measurement. It is
+    /// returned at most once, after a quarter of the run; `visit` is the argument of
+    /// [`RunObserver::begin`](crate::RunObserver::begin).
     pub fn remaining_line(&mut self, visit: (usize, usize)) -> Option<String> {
         self.remaining_line_at(visit, self.began.elapsed())
     }
@@ -110,8 +111,8 @@ fn format_time(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the lines of a run of eight passes over three benchmarks. The first pass takes twice as long as the
-    /// others, each of which takes `pass_s` seconds.
+    /// Returns the lines of a run of eight passes over three benchmarks. The first pass takes twice
+    /// as long as the others, each of which takes `pass_s` seconds.
     fn lines(time_max: Option<Duration>, pass_s: u64) -> Vec<String> {
         let mut log = RunLog {
             swept_argument: None,

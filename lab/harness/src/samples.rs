@@ -17,9 +17,9 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Maximum number of samples of one part in one round. When full, one of each two is dropped, and from then on half as
-/// many are added, so that 64 KiB represent the whole round. They are chosen at random, as a cost may recur every few
-/// operations.
+/// Maximum number of samples of one part in one round. When full, one of each two is dropped, and
+/// from then on half as many are added, so that 64 KiB represent the whole round. They are chosen
+/// at random, as a cost may recur every few operations.
 const SAMPLES_MAX: usize = 8192;
 
 /// Minimum duration of a batch. Reading the clock then takes less than 1 % of it.
@@ -243,7 +243,8 @@ pub struct Samples {
     iterations_count: u32,
     /// Resource usage of the thread and of the process at the start.
     usage_began: [Usage; 2],
-    /// Total time for which the thread had waited for a CPU at the start. `None` if the kernel does not report it.
+    /// Total time for which the thread had waited for a CPU at the start. `None` if the kernel does
+    /// not report it.
     delayed_began_ns: Option<u64>,
     /// Hardware counters of the thread; `None` if they are not counted.
     hardware: Option<HardwareCounters>,
@@ -398,7 +399,8 @@ impl Samples {
         self.time_batches_dyn(part, &mut operations);
     }
 
-    /// Times operations as samples of a part. Compiled once for all workloads, at the cost of an indirect call a batch.
+    /// Times operations as samples of a part. Compiled once for all workloads, at the cost of an
+    /// indirect call a batch.
     fn time_batches_dyn(&mut self, part: usize, operations: &mut dyn FnMut(u64)) {
         let batch = if self.timing.idle_gap_ns > 0 {
             1

@@ -54,8 +54,8 @@ pub struct MedianEstimate {
 }
 
 impl MedianEstimate {
-    /// Returns half the interval's width relative to the median; infinity if only the median is 0, and `None` without an
-    /// interval.
+    /// Returns half the interval's width relative to the median; infinity if only the median is 0,
+    /// and `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.interval?;
         Some(if low == high { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })

@@ -22,7 +22,8 @@ static ALLOCATOR: CountingAllocator = CountingAllocator::new(System);
 args! {
 /// Arguments of the echo benchmark.
 pub struct Echo {
-    /// Behaviour of the partner: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is stuck.
+    /// Behaviour of the partner: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is
+    /// stuck.
     manner: u32 = 0 (smoke 0, range 0..=4)
 } }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Anatomy {
     /// Sum of the stages in one line, as text. An example is
     /// `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. The terms are means over the hand-offs
-    /// whose durations lie between the quartiles, since only means add up; a stage that contains the
-    /// floor is split into floor and rest.
+    /// whose durations lie between the quartiles, since only means add up; a stage that contains
+    /// the floor is split into floor and rest.
     pub line: String,
     /// The stages, in the order in which a hand-off passes them.
     pub stages: Vec<AnatomyStage>,
@@ -57,8 +57,8 @@ pub struct AnatomyStage {
     pub p50_ns: f64,
     /// 99 % quantile of the time in the stage, over the hand-offs that include it.
     pub p99_ns: f64,
-    /// Mean time in the stage, over the hand-offs whose durations lie between the quartiles. A hand-off without the
-    /// stage counts as 0.
+    /// Mean time in the stage, over the hand-offs whose durations lie between the quartiles. A
+    /// hand-off without the stage counts as 0.
     pub mean_ns: f64,
     /// Share of the hand-off's time, from 0 to 1: `mean_ns` divided by the mean of the total.
     pub share: f64,

@@ -14,8 +14,8 @@ pub struct Finding {
     pub found: String,
     /// Effect of the observation on figures.
     pub why: String,
-    /// Fix: a shell command or a kernel command line parameter; `None` if there is none. Its JSON key
-    /// is `mend`.
+    /// Fix: a shell command or a kernel command line parameter; `None` if there is none. Its JSON
+    /// key is `mend`.
     #[serde(rename = "mend")]
     pub fix: Option<String>,
 }

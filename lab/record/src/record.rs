@@ -338,11 +338,13 @@ impl Summary {
         }
     }
 
-    /// Maximum resolution of the clock, relative to the median of a round's operations timed alone, at which that median
-    /// is the round's figure. Above it, the figure is their mean without the greatest 1 %.
+    /// Maximum resolution of the clock, relative to the median of a round's operations timed alone,
+    /// at which that median is the round's figure. Above it, the figure is their mean without the
+    /// greatest 1 %.
     pub const STEP_SHARE_MAX: f64 = 0.05;
 
-    /// Returns `true` if the figure of a round is the median of its operations, `false` if it is a mean.
+    /// Returns `true` if the figure of a round is the median of its operations, `false` if it is a
+    /// mean.
     pub fn is_median(&self) -> bool {
         self.timing_kind() == TimingKind::Single
             && self.resolution_ns <= Self::STEP_SHARE_MAX * self.median
@@ -353,8 +355,8 @@ impl Summary {
         Some((self.low?, self.high?))
     }
 
-    /// Returns half the interval's width, divided by the figure; infinity if only the figure is 0, and `None` without
-    /// an interval.
+    /// Returns half the interval's width, divided by the figure; infinity if only the figure is 0,
+    /// and `None` without an interval.
     pub fn relative_half_width(&self) -> Option<f64> {
         let (low, high) = self.interval_bounds()?;
         Some(if low == high { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
@@ -427,8 +429,8 @@ pub struct Round {
     /// Figure of the round. It is the median of operations timed alone, or the median of ten means
     /// of batches. If the clock's resolution is too coarse for a median (above 5 % of it), it is
     /// the mean of all operations but the greatest 1 %. Each of the ten means is over the batches
-    /// of all participants in a tenth of the round: a cost that recurs every few operations is in each mean, and a
-    /// burst of foreign work is in one or two.
+    /// of all participants in a tenth of the round: a cost that recurs every few operations is in
+    /// each mean, and a burst of foreign work is in one or two.
     pub median: f64,
     /// 99 % quantile of the round's samples. Samples are operations timed alone, or means of
     /// batches.
@@ -591,8 +593,8 @@ impl Document {
     }
 }
 
-/// Defines `from_json`. It is not inlined: the parser of these types, 200 KB of code, is compiled in
-/// this crate alone.
+/// Defines `from_json`. It is not inlined: the parser of these types, 200 KB of code, is compiled
+/// in this crate alone.
 macro_rules! from_json {
     ($($name:ident)*) => { $(
         impl $name {

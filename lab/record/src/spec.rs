@@ -31,8 +31,8 @@ pub struct Spec {
     /// then apply.
     pub hands_over: bool,
     /// `true` if operations are timed in batches regardless of their duration. For operations about
-    /// as long as the shortest that is timed alone (twenty clock readings), which would otherwise be
-    /// timed differently from run to run.
+    /// as long as the shortest that is timed alone (twenty clock readings), which would otherwise
+    /// be timed differently from run to run.
     pub batched: bool,
     /// `true` if the operations of a batch overlap, as in a stream. The figure then has no
     /// quantiles, because a single timed operation would be a flush.
@@ -316,7 +316,8 @@ impl Contender {
     }
 
     /// Returns the contender with its kind in a part: a floor is a peer if the part declares
-    /// [`floors_are_peers`](Part::floors_are_peers). `part` is `None` for a benchmark without parts.
+    /// [`floors_are_peers`](Part::floors_are_peers). `part` is `None` for a benchmark without
+    /// parts.
     pub fn in_part(self, part: Option<&Part>) -> Contender {
         match (self.kind, part) {
             (ContenderKind::Floor, Some(Part { floors_are_peers: true, .. })) => {

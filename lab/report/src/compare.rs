@@ -457,9 +457,10 @@ struct FigureValues {
 }
 
 impl FigureValues {
-    /// Keeps only the values of processes that timed the operations in one way, if enough did so. Otherwise sets
-    /// `has_mixed_timing`. Only operations that are timed alone contain a reading of the clock. Of two ways in which
-    /// enough did so, it keeps the one that leaves more processes on the smaller side.
+    /// Keeps only the values of processes that timed the operations in one way, if enough did so.
+    /// Otherwise sets `has_mixed_timing`. Only operations that are timed alone contain a reading of
+    /// the clock. Of two ways in which enough did so, it keeps the one that leaves more processes
+    /// on the smaller side.
     fn keep_one_timing(&mut self, a_count: usize) {
         let (a, b) = self.timing.split_at(a_count);
         let count =

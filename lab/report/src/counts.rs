@@ -10,7 +10,8 @@ use handover_record::{ALLOCATED_BYTES_COUNTER, ALLOCATIONS_COUNTER, HardwareCoun
 /// Columns in the order in which they are left out of a table that is too wide.
 const LEAVING: [&str; 4] = ["cycles", "cache misses", "bytes allocated", "contender"];
 
-/// Appends a table with a row for each listed record that has counts. Appends nothing if no record has counts.
+/// Appends a table with a row for each listed record that has counts. Appends nothing if no record
+/// has counts.
 pub(crate) fn push_counts(model: &Model<'_>, width: usize, lines: &mut Vec<Line>) {
     let rows: Vec<&Record> = model
         .rows()

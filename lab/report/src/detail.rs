@@ -84,7 +84,8 @@ pub(crate) struct Contender<'a> {
     bars: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<&'a str>,
-    /// Counts per operation of the workload's counters, the allocator and the hardware counters, by name.
+    /// Counts per operation of the workload's counters, the allocator and the hardware counters, by
+    /// name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     counters: BTreeMap<&'a str, f64>,
 }

@@ -406,8 +406,8 @@ impl NodeTable {
         apart
     }
 
-    /// Returns reasons not to trust the comparison as a whole, one sentence each. `left_out` has the
-    /// node of each figure that was timed in another way than on most nodes.
+    /// Returns reasons not to trust the comparison as a whole, one sentence each. `left_out` has
+    /// the node of each figure that was timed in another way than on most nodes.
     fn notes(&self, left_out: &[usize]) -> Vec<String> {
         let mut notes = Vec::new();
         if !left_out.is_empty() {

@@ -22,7 +22,8 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
     }
 }
 
-/// Formats the modes of a figure, each as its share and its median: `72 %` and `7.89 ns`, `+ 28 %` and `30.0 ns`.
+/// Formats the modes of a figure, each as its share and its median: `72 %` and `7.89 ns`, `+ 28 %`
+/// and `30.0 ns`.
 pub(crate) fn modes(record: &Record) -> Vec<[String; 2]> {
     let shown = |(place, mode): (usize, &FigureMode)| {
         let joint = if place == 0 { "" } else { "+ " };

@@ -13,8 +13,8 @@ const RUNS_MIN: usize = 3;
 /// warning gives the range of the medians. The interval is the precision within one run; the next
 /// run may lie outside.
 ///
-/// Figures count if they have the same id, contender, arguments, placement and kind of timing. Runs on other
-/// machines and smoke runs are ignored.
+/// Figures count if they have the same id, contender, arguments, placement and kind of timing. Runs
+/// on other machines and smoke runs are ignored.
 pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
     let is_comparable = |it: &&Document| {
         it.host.name == document.host.name

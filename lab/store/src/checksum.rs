@@ -1,8 +1,8 @@
 //! Checksums of rows, which detect data that has changed on the disk.
 //!
-//! The CRC-32 of a row covers the columns that are read back and the id of its run. A run's row also
-//! stores the sum of the checksums of its records and names (`parts`), which detects rows that were
-//! lost or moved to another run.
+//! The CRC-32 of a row covers the columns that are read back and the id of its run. A run's row
+//! also stores the sum of the checksums of its records and names (`parts`), which detects rows that
+//! were lost or moved to another run.
 
 use crate::row::RunRow;
 use flate2::Crc;

@@ -147,8 +147,8 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Makes a path absolute. It then does not depend on the working directory, and is no special name of SQLite
-/// (`:memory:`).
+/// Makes a path absolute. It then does not depend on the working directory, and is no special name
+/// of SQLite (`:memory:`).
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|error| StoreError::from_unwritable_path(path, &error))
 }
@@ -269,8 +269,8 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
             Some(rusqlite::ErrorCode::CannotOpen) => {
                 Err(StoreError::from_unreadable_path(path, error))
             }
-            // A database to which another process commits, or was killed while committing. SQLite must
-            // decide, with its locks and the journal.
+            // A database to which another process commits, or was killed while committing. SQLite
+            // must decide, with its locks and the journal.
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
             _ => Err(StoreError::from_sqlite(path, 0, error)),
         },

@@ -23,7 +23,8 @@ pub struct RunRow {
     pub complete: bool,
     /// Names given to the run (its tags), in alphabetical order.
     pub tags: Vec<String>,
-    /// Description of the damage of the run's row or names; `None` if they are sound. Other fields may then be wrong,
-    /// and `command` may be empty. Damage of the records is found by [`load_run`](crate::Store::load_run) only.
+    /// Description of the damage of the run's row or names; `None` if they are sound. Other fields
+    /// may then be wrong, and `command` may be empty. Damage of the records is found by
+    /// [`load_run`](crate::Store::load_run) only.
     pub damage: Option<String>,
 }

@@ -184,8 +184,8 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Returns descriptions of all runs, in order of their start times. A damaged run is among them, with a
-    /// description of its damage.
+    /// Returns descriptions of all runs, in order of their start times. A damaged run is among
+    /// them, with a description of its damage.
     ///
     /// # Errors
     /// If the file cannot be read, or is damaged beyond the content of runs.
@@ -499,7 +499,8 @@ impl StoredRun {
         })
     }
 
-    /// Checks that the stored checksum of the row matches its content; `Err` with a description if not.
+    /// Checks that the stored checksum of the row matches its content; `Err` with a description if
+    /// not.
     pub fn check(&self) -> Result<(), String> {
         match self.checksum == checksum::run_checksum(&self.row, &self.body) {
             true => Ok(()),

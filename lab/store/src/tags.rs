@@ -35,8 +35,8 @@ impl Store {
     /// `selector` is resolved as by [`load_run`](Store::load_run). Returns the run's id.
     ///
     /// # Errors
-    /// If there is no such run, the name is invalid or ambiguous with a run's id, or the file cannot be
-    /// written.
+    /// If there is no such run, the name is invalid or ambiguous with a run's id, or the file
+    /// cannot be written.
     pub fn add_tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
         self.check_new_tag(name)?;
         let id = self.resolve_run_id(selector)?;
@@ -128,8 +128,8 @@ impl Store {
         Ok(rows.into_iter().filter(|row| row.name == name).map(|row| row.run_id).collect())
     }
 
-    /// Returns the ids of the runs that `selector` denotes: the run with this id, or else all runs with this name, or
-    /// else the one run that [`load_run`](Store::load_run) would load.
+    /// Returns the ids of the runs that `selector` denotes: the run with this id, or else all runs
+    /// with this name, or else the one run that [`load_run`](Store::load_run) would load.
     ///
     /// # Errors
     /// Those of [`load_run`](Store::load_run).
@@ -165,7 +165,8 @@ impl Store {
     /// [`vacuum`](Store::vacuum) returns it to the file system.
     ///
     /// # Errors
-    /// Those of [`load_run`](Store::load_run), or if the file cannot be written; nothing is deleted then.
+    /// Those of [`load_run`](Store::load_run), or if the file cannot be written; nothing is deleted
+    /// then.
     pub fn delete_run(&mut self, selector: &str) -> Result<String, StoreError> {
         let id = self.resolve_run_id(selector)?;
         let (transaction, failed) = self.begin_write_transaction()?;

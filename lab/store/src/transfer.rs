@@ -37,8 +37,8 @@ pub struct ImportCounts {
 impl Store {
     /// Writes runs and their records as JSON Lines. One line for each run is followed by one for
     /// each of its records. Each of `selectors` is resolved as by
-    /// [`matching_ids`](Store::matching_ids), and each run is written once; if `selectors` is empty,
-    /// all runs are written, the earliest first.
+    /// [`matching_ids`](Store::matching_ids), and each run is written once; if `selectors` is
+    /// empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
     ///
@@ -68,8 +68,8 @@ impl Store {
         Ok(exported)
     }
 
-    /// Imports runs in the format of [`export`](Store::export), from untrusted input. A run that the
-    /// store already has with the same content is skipped. Blank lines are ignored.
+    /// Imports runs in the format of [`export`](Store::export), from untrusted input. A run that
+    /// the store already has with the same content is skipped. Blank lines are ignored.
     ///
     /// Imports everything or nothing: the input is read to its end into a temporary file before
     /// this store is locked, so that a slow or endless input blocks no other process.

@@ -1,5 +1,6 @@
-/* Queues and event loops of C++ and C libraries, as functions that Rust can call. build.rs compiles this file once
- * it has found a C++ compiler, and defines HAVE_* for each library whose headers it has found. */
+/* Queues and event loops of C++ and C libraries, as functions that Rust can call. build.rs compiles
+ * this file once it has found a C++ compiler, and defines HAVE_* for each library whose headers it
+ * has found. */
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -31,8 +32,8 @@
 #include <unistd.h>
 #endif
 
-/* A queue, its pushing ends and its popping end. The ends are deleted before the queue. No function throws, and none
- * but the constructors allocates: a push into a full queue fails. */
+/* A queue, its pushing ends and its popping end. The ends are deleted before the queue. No function
+ * throws, and none but the constructors allocates: a push into a full queue fails. */
 #define QUEUE(name, Queue, Sender, Receiver)                                                                           \
     extern "C" {                                                                                                       \
     void *handover_##name##_new(size_t slots_count) noexcept { return new (std::nothrow) Queue(slots_count); }         \
@@ -138,9 +139,10 @@ QUEUE(boost_spsc, BoostSpsc, BoostSpscEnd, BoostSpscEnd)
 QUEUE(boost_mpmc, BoostMpmc, BoostMpmcEnd, BoostMpmcEnd)
 #endif
 
-/* Each of the servers below owns the connections `fds`, echoes whole messages until all connections have ended, and
- * returns the number of messages, or a negated errno. It reads at most `buffer_bytes` at a time, no message being
- * longer, and calls `set_up` when all connections are added. */
+/* Each of the servers below owns the connections `fds`, echoes whole messages until all connections
+ * have ended, and returns the number of messages, or a negated errno. It reads at most
+ * `buffer_bytes` at a time, no message being longer, and calls `set_up` when all connections are
+ * added. */
 
 #ifdef HAVE_LIBUV
 namespace {
@@ -346,8 +348,8 @@ struct SslConnection {
         close(fd);
     }
 
-    /* Events without which the function that returned `result` cannot continue: 0 if the client has closed the
-     * connection; a negated errno if the function failed. */
+    /* Events without which the function that returned `result` cannot continue: 0 if the client has
+     * closed the connection; a negated errno if the function failed. */
     int events_after(int result) const
     {
         switch (SSL_get_error(ssl, result)) {
@@ -364,7 +366,8 @@ struct SslConnection {
         }
     }
 
-    /* Sends bytes, and stores those that the kernel does not take. Returns the events to wait for, as serve() does. */
+    /* Sends bytes, and stores those that the kernel does not take. Returns the events to wait for,
+     * as serve() does. */
     int send(const char *bytes, size_t count)
     {
         size_t at = 0;
@@ -380,8 +383,8 @@ struct SslConnection {
         return EPOLLIN;
     }
 
-    /* Continues the handshake, or echoes messages. Returns the events to wait for: 0 if the client has closed the
-     * connection; a negated errno after an error. */
+    /* Continues the handshake, or echoes messages. Returns the events to wait for: 0 if the client
+     * has closed the connection; a negated errno after an error. */
     int serve(std::vector<char> &buffer, int64_t &messages_count)
     {
         if (!SSL_is_init_finished(ssl)) {
@@ -410,7 +413,8 @@ struct SslConnection {
             int send_events = send(buffer.data(), whole);
             if (send_events != EPOLLIN)
                 return send_events;
-            /* Records that OpenSSL has read already cause no event: they are left only if the buffer is full. */
+            /* Records that OpenSSL has read already cause no event: they are left only if the
+             * buffer is full. */
             if (result != 1 || filled < buffer.size())
                 return events;
         }
@@ -418,8 +422,8 @@ struct SslConnection {
     }
 };
 
-/* Creates a context for TLS 1.3 with the certificate and the key in `pem`; returns null if it fails. Like the servers
- * with rustls, it sends session tickets and stores no sessions. */
+/* Creates a context for TLS 1.3 with the certificate and the key in `pem`; returns null if it
+ * fails. Like the servers with rustls, it sends session tickets and stores no sessions. */
 SSL_CTX *new_ssl_context(const char *pem, size_t buffer_bytes)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
@@ -446,15 +450,16 @@ SSL_CTX *new_ssl_context(const char *pem, size_t buffer_bytes)
 
 } // namespace
 
-/* The connections do not block. `pem` is the certificate and its key; `set_up` is called when all handshakes are
- * complete. */
+/* The connections do not block. `pem` is the certificate and its key; `set_up` is called when all
+ * handshakes are complete. */
 extern "C" int64_t handover_openssl_serve(const int *fds, size_t count, size_t buffer_bytes, const char *pem,
                                           void (*set_up)(void *), void *context) noexcept
 {
     std::vector<SslConnection> connections(count);
     for (size_t at = 0; at < count; at++)
         connections[at].fd = fds[at];
-    /* Each call of OpenSSL requires that no earlier error is stored; the first error ends this function. */
+    /* Each call of OpenSSL requires that no earlier error is stored; the first error ends this
+     * function. */
     ERR_clear_error();
     std::unique_ptr<SSL_CTX, void (*)(SSL_CTX *)> tls(new_ssl_context(pem, buffer_bytes), SSL_CTX_free);
     if (!tls)

@@ -1,5 +1,5 @@
-/* A probe as <sys/sdt.h> makes it: a nop, and a note in a section that is not loaded, which says where
- * it is. A tool would put a breakpoint in the place of the nop. */
+/* A probe as <sys/sdt.h> makes it: a nop, and a note in a section that is not loaded, which says
+ * where it is. A tool would put a breakpoint in the place of the nop. */
 #define PROBE(name)                                          \
     __asm__ volatile("990: nop\n"                            \
                      ".pushsection .note.stapsdt,\"\",\"note\"\n" \

@@ -1,5 +1,5 @@
-/* A program that makes as many calls as its argument says. It is compiled several times: plainly, with
- * the compiler's hooks (-finstrument-functions), and with entries that can be patched
+/* A program that makes as many calls as its argument says. It is compiled several times: plainly,
+ * with the compiler's hooks (-finstrument-functions), and with entries that can be patched
  * (-fpatchable-function-entry). Of its functions, only the called one can be traced. */
 #include "call.h"
 #include <stdlib.h>

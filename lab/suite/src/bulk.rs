@@ -347,8 +347,8 @@ impl PieceHalves {
     }
 }
 
-/// Floor: a plain copy between two shared mappings, with the widest stores. If `BOTH_COPY`, each participant copies
-/// one half of every piece.
+/// Floor: a plain copy between two shared mappings, with the widest stores. If `BOTH_COPY`, each
+/// participant copies one half of every piece.
 struct Copied<const BOTH_COPY: bool, const PUSHES: bool> {
     owner_memory: Mapping,
     mover_memory: Mapping,
@@ -437,7 +437,8 @@ impl<const PUSHES: bool> Handover for CopiedByKernel<PUSHES> {
         let pieces = self.halves.pieces;
         let mut memory = vec![own_byte; pieces.memory_bytes];
         let (pid, address) = self.exchange_addresses(participant.index, &memory)?;
-        // The mover's push is a copy out of its memory, and the owner's half of it one into its own.
+        // The mover's push is a copy out of its memory, and the owner's half of it one into its
+        // own.
         let copies_out = PUSHES != is_owner;
         let mut failed = None;
         let copy = |at: usize, bytes: usize| {

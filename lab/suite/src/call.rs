@@ -1,10 +1,10 @@
 //! `call/*`: the cost of a function call, by the function's location and the way of reaching it.
 //!
 //! Every loop does `i = next(i)` until `i` is `n`, where `next` adds one: `n` calls, each of which
-//! depends on the previous one, and the result proves that none was left out. The figure includes an
-//! iteration of the loop; `call/inline` is an iteration without a call. The C loops are compiled from `c/`
-//! by build.rs, at -O0 and at -O3, into an archive and a shared object; the Rust loops are in
-//! [`rust`]. The benchmarks run the C loops at -O3, the classic program both.
+//! depends on the previous one, and the result proves that none was left out. The figure includes
+//! an iteration of the loop; `call/inline` is an iteration without a call. The C loops are compiled
+//! from `c/` by build.rs, at -O0 and at -O3, into an archive and a shared object; the Rust loops
+//! are in [`rust`]. The benchmarks run the C loops at -O3, the classic program both.
 
 pub mod library;
 pub mod rust;
@@ -52,7 +52,8 @@ pub enum CallPath {
     Static,
     /// The function is in a shared object, and is called through the procedure linkage table.
     Plt,
-    /// The function is in a shared object, and is called through the global offset table alone (`-fno-plt`).
+    /// The function is in a shared object, and is called through the global offset table alone
+    /// (`-fno-plt`).
     NoPlt,
     /// The function is called through a pointer.
     Pointer,
@@ -71,7 +72,8 @@ pub enum CallPath {
     /// The function is in the same source file and contains only a `<sys/sdt.h>` probe. The call is
     /// thus not removed.
     EmptyProbe,
-    /// The function is empty, is in a shared object, and is called through the procedure linkage table.
+    /// The function is empty, is in a shared object, and is called through the procedure linkage
+    /// table.
     EmptyPlt,
 }
 
@@ -145,7 +147,8 @@ pub struct SharedObject {
     pub bytes: &'static [u8],
 }
 
-/// The two shared objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the loops that call it.
+/// The two shared objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the
+/// loops that call it.
 pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE_OBJECT },
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER_OBJECT },
@@ -163,9 +166,9 @@ pub enum EntryKind {
     Patchable,
 }
 
-/// Returns the bytes of an executable that calls a function with this kind of entry. Its argument is
-/// the number of calls. The function is in the same source file, compiled at -O3. The program exits
-/// with status 0 if the function has counted all calls.
+/// Returns the bytes of an executable that calls a function with this kind of entry. Its argument
+/// is the number of calls. The function is in the same source file, compiled at -O3. The program
+/// exits with status 0 if the function has counted all calls.
 pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     match entries {
         EntryKind::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),

@@ -1,9 +1,10 @@
-//! This project's rings and the compared ones, behind one trait: bounded queues that are polled at both ends.
+//! This project's rings and the compared ones, behind one trait: bounded queues that are polled at
+//! both ends.
 //!
-//! A [`Channel`] is called without blocking, so that all wait in the same way: with [`PollPause`]. A
-//! [`Queue`] waits in its own way. Sending to it and receiving are asynchronous, since one of the
-//! peers is; with the others the futures are ready at once, after the thread has waited, and compile
-//! to plain calls.
+//! A [`Channel`] is called without blocking, so that all wait in the same way: with [`PollPause`].
+//! A [`Queue`] waits in its own way. Sending to it and receiving are asynchronous, since one of the
+//! peers is; with the others the futures are ready at once, after the thread has waited, and
+//! compile to plain calls.
 
 #[cfg(feature = "peers")]
 mod peers;
@@ -34,8 +35,8 @@ pub(crate) trait Channel<T = u64>: 'static {
     fn flush(_: &mut Self::Sender) {}
 }
 
-/// A queue to which several items are pushed together, and from which they are popped together: in one operation if the
-/// queue has such operations, otherwise one by one.
+/// A queue to which several items are pushed together, and from which they are popped together: in
+/// one operation if the queue has such operations, otherwise one by one.
 pub(crate) trait BatchChannel: Channel {
     /// Pushes the first of `items` that fit, and removes them from the range; returns their number.
     #[inline(always)]
@@ -105,8 +106,8 @@ impl PollPause {
         }
     }
 
-    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value. Sleeps after every
-    /// [`POLLS_PER_SLEEP`] polls.
+    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value.
+    /// Sleeps after every [`POLLS_PER_SLEEP`] polls.
     #[inline(always)]
     pub(crate) fn poll_until_some<T>(self, mut poll: impl FnMut() -> Option<T>) -> T {
         let mut polls_left = POLLS_PER_SLEEP;

@@ -1,8 +1,8 @@
 //! `clock/*`: the cost of reading the time, by instructions, by this program's clock, and by the C
 //! library's functions.
 //!
-//! Every clock is a [`ClockReading`], driven by the one loop of [`read_repeatedly`], which the classic programs
-//! drive too.
+//! Every clock is a [`ClockReading`], driven by the one loop of [`read_repeatedly`], which the
+//! classic programs drive too.
 
 use crate::common::ensure;
 use crate::raw::clock as raw;
@@ -99,8 +99,8 @@ impl<R: ClockReading> Workload for ClockReadings<R> {
     }
 }
 
-/// Maximum time for which a working clock may show the same time. The coarsest clock here advances with the
-/// kernel's tick, at least 100 times a second.
+/// Maximum time for which a working clock may show the same time. The coarsest clock here advances
+/// with the kernel's tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
 /// Declaration of the benchmark `clock/now`, which compares this project's clock with the standard
@@ -122,7 +122,8 @@ const LFENCE_RDTSC_TEXT: &str = if cfg!(target_arch = "aarch64") {
     "time-stamp counter by lfence and rdtsc, after all earlier instructions"
 };
 
-/// Implements [`ClockReading`] for clocks: the type of a time stamp, its reading, and overrides of defaults.
+/// Implements [`ClockReading`] for clocks: the type of a time stamp, its reading, and overrides of
+/// defaults.
 macro_rules! clocks {
     ($($(#[$doc:meta])* $name:ident($stamp:ty = $read:expr $(, ask $ask:expr)?
         $(, settable $settable:literal)? $(, if $is_here:expr)?): $spec:expr;)*) => {$(
@@ -168,7 +169,8 @@ clocks! {
         )
         .floor("clock/rdtsc")
         .classic("node-microbench");
-    /// The processor's counter, read by `lfence` and `rdtsc` or, on aarch64, by `dsb`, `isb` and `mrs`.
+    /// The processor's counter, read by `lfence` and `rdtsc` or, on aarch64, by `dsb`, `isb` and
+    /// `mrs`.
     LfenceRdtsc(u64 = raw::lfence_rdtsc()):
         Spec::new("clock/lfence-rdtsc", LFENCE_RDTSC_TEXT).floor("clock/rdtsc");
     /// The system time, read by `clock_gettime(CLOCK_REALTIME)`.

@@ -1,4 +1,5 @@
-//! Parts that workloads share: counts of items sent and received, and values that one participant takes.
+//! Parts that workloads share: counts of items sent and received, and values that one participant
+//! takes.
 
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -28,7 +29,8 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn add_sent(&self, count: u64) {
-        // Relaxed, here and below: read when the participants have ended, which orders the accesses.
+        // Relaxed, here and below: read when the participants have ended, which orders the
+        // accesses.
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 

@@ -33,7 +33,8 @@ pub(crate) trait FiberContender: Sized + 'static {
     /// Starts the contender with one worker, on the measured participant's CPU.
     fn begin() -> Result<Self, Fault>;
 
-    /// Yields to another fiber of the same worker, `count` times; returns the duration in clock ticks.
+    /// Yields to another fiber of the same worker, `count` times; returns the duration in clock
+    /// ticks.
     fn time_yields(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -59,7 +60,8 @@ pub(crate) trait FiberContender: Sized + 'static {
         unsupported()
     }
 
-    /// Passes a mutex from one fiber to another, `count` times; returns the duration in clock ticks.
+    /// Passes a mutex from one fiber to another, `count` times; returns the duration in clock
+    /// ticks.
     fn time_mutex_passes(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -69,13 +71,15 @@ pub(crate) trait FiberContender: Sized + 'static {
         unsupported()
     }
 
-    /// Returns the number of loops that [`time_loops`](Self::time_loops) runs if asked for `fibers`.
+    /// Returns the number of loops that [`time_loops`](Self::time_loops) runs if asked for
+    /// `fibers`.
     fn loops_count(fibers: u32) -> u32 {
         fibers
     }
 
-    /// Runs `fibers` loops, and returns the duration of `count` iterations of one loop, in clock ticks. An iteration
-    /// spawns a fiber that sleeps for 1 ms and then sets the value that the loop waits for.
+    /// Runs `fibers` loops, and returns the duration of `count` iterations of one loop, in clock
+    /// ticks. An iteration spawns a fiber that sleeps for 1 ms and then sets the value that the
+    /// loop waits for.
     fn time_loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -145,7 +149,8 @@ pub(crate) trait AcrossContender: Sized + Send + 'static {
     /// Starts the contender; the first of the CPUs is that of the measured participant.
     fn begin_across(cpus: [u32; 2]) -> Result<Self, Fault>;
 
-    /// Makes the pair wake each other alternately, `count` times in all. Returns the duration in clock ticks.
+    /// Makes the pair wake each other alternately, `count` times in all. Returns the duration in
+    /// clock ticks.
     fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault>;
 }
 
@@ -192,7 +197,8 @@ impl<F: AcrossContender> Handover for HandsAcross<F> {
 args! {
     /// Arguments of the benchmark of many looping fibers.
     pub struct LoopingFibersArgs {
-        /// Looping fibers, each of which spawns a sleeping fiber and waits for it (-n in the classic program).
+        /// Looping fibers, each of which spawns a sleeping fiber and waits for it (-n in the
+        /// classic program).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
 }
@@ -244,7 +250,8 @@ impl<F: FiberContender> Workload for Loops<F> {
     }
 }
 
-/// All benchmarks of fibers. A fiber that waits for another fiber of the same thread waits for no other participant.
+/// All benchmarks of fibers. A fiber that waits for another fiber of the same thread waits for no
+/// other participant.
 pub const BENCHES: &[Bench] = benches! {
     one ours "handover": Yields<HandoverFibers>;
     one floor "corosensei": Yields<CoroutinePair<CorosenseiCoroutine>>;

@@ -64,7 +64,8 @@ trait NotifyLink: 'static {
     fn setup(setup: &mut Setup, config: Config) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// Flags that say which parts of [`BusyPair`] are recorded: the receiver's, and the sender's.
     const RECORDED: [bool; 2] = [true, true];
-    /// Returns the number of waits that returned without a sleep. 0 for a mechanism that never spins.
+    /// Returns the number of waits that returned without a sleep. 0 for a mechanism that never
+    /// spins.
     fn spun_count(_: &Self::Receiver) -> u64 {
         0
     }
@@ -120,7 +121,8 @@ const SPIN_THEN_SLEEP: usize = 1;
 const SLEEP: usize = 2;
 const WAIT_KINDS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 
-/// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; without one it is 0.
+/// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; without
+/// one it is 0.
 const PENDING: u32 = 1;
 
 /// Sender of [`MemoryWord`].
@@ -319,7 +321,8 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
     }
 }
 
-/// Returns the CPU time of the calling thread, in ns; `usage::thread_usage` counts whole microseconds.
+/// Returns the CPU time of the calling thread, in ns; `usage::thread_usage` counts whole
+/// microseconds.
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -328,9 +331,11 @@ fn thread_cpu_ns() -> u64 {
 args! {
     /// Arguments of the benchmark of a sleeping receiver.
     pub struct SleepGapArgs {
-        /// Pause before each notification, in which the receiver falls asleep (30us in the classic notify).
+        /// Pause before each notification, in which the receiver falls asleep (30us in the classic
+        /// notify).
         gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000),
-        /// Longest spin of handover's receiver, as a multiple of the cost of a sleep. Above 2, it may last 1 ms.
+        /// Longest spin of handover's receiver, as a multiple of the cost of a sleep. Above 2, it
+        /// may last 1 ms.
         spin_per_sleep: u32 = 2 (smoke 2, range 1..=1000)
     }
 }
@@ -341,23 +346,25 @@ struct SleepingReceiver<W: NotifyLink> {
     receiver: TakeCell<W::Receiver>,
     state: Region<NotifyState>,
     gap_ns: u64,
-    /// Number of notifications at the start of a round that are not measured: a receiver that learns from its waits
-    /// when to spin has then learned it. The measured ones are fewer than handover's receiver sleeps at once after them;
-    /// later, one in 513 spins, and then one in 1,025.
+    /// Number of notifications at the start of a round that are not measured: a receiver that
+    /// learns from its waits when to spin has then learned it. The measured ones are fewer than
+    /// handover's receiver sleeps at once after them; later, one in 513 spins, and then one in
+    /// 1,025.
     warm_up_count: u64,
     /// `true` if both participants share a CPU.
     is_crowded: bool,
 }
 
-/// Maximum value of `warm_up_count`. From the 79th wait on, handover's receiver sleeps at once in 512 waits.
+/// Maximum value of `warm_up_count`. From the 79th wait on, handover's receiver sleeps at once in
+/// 512 waits.
 const WARM_UP_COUNT_MAX: u64 = 80;
 /// Minimum value of `warm_up_count`.
 const WARM_UP_COUNT_MIN: u64 = 8;
 /// Maximum duration of the notifications that are not measured, in ns, unless they are so few.
 const WARM_UP_NS_MAX: u64 = 25_000_000;
 
-/// Minimum number of measured notifications in a round. The receiver's CPU time is a mean over them,
-/// and a batch of one would count as an operation that was timed singly.
+/// Minimum number of measured notifications in a round. The receiver's CPU time is a mean over
+/// them, and a batch of one would count as an operation that was timed singly.
 const MEASURED_COUNT_MIN: u64 = 2;
 
 /// Index of the part with the sender's cost if the receiver slept.
@@ -490,7 +497,8 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             std::thread::sleep(Duration::from_micros(100));
             cpu_ns = state.receiver_cpu_ns.load(Ordering::Relaxed);
         }
-        // The receiver waits once more, for the end, which has come by then: that costs next to nothing.
+        // The receiver waits once more, for the end, which has come by then: that costs next to
+        // nothing.
         let cpu = clock::ticks_from_ns(cpu_ns);
         out.record_batch(CPU_PART, cpu, waits_count);
         let both = (latency_sum as f64 * cpu as f64).sqrt().round() as u64;
@@ -507,8 +515,8 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         Ok(())
     }
 
-    /// Waits for notifications until the round is over; publishes the time at which each wait returned. Returns the
-    /// CPU time that this thread had used when the measured ones began.
+    /// Waits for notifications until the round is over; publishes the time at which each wait
+    /// returned. Returns the CPU time that this thread had used when the measured ones began.
     fn wait_until_over(&self, receiver: &mut W::Receiver, out: &mut Samples) -> u64 {
         let state = &*self.state;
         let mut turn = 0;

@@ -1,4 +1,5 @@
-//! Queues between polling threads: round trips, streams, use by one thread, many producers, and many consumers.
+//! Queues between polling threads: round trips, streams, use by one thread, many producers, and
+//! many consumers.
 
 mod line;
 

@@ -155,7 +155,8 @@ impl Timers for TreeTimers {
     }
 }
 
-/// Compared implementation: a `BinaryHeap` of all deadlines, and a `HashMap` of the timers that were not cancelled.
+/// Compared implementation: a `BinaryHeap` of all deadlines, and a `HashMap` of the timers that
+/// were not cancelled.
 struct HeapTimers {
     /// Deadlines in ns and numbers of all timers, including cancelled ones.
     order: BinaryHeap<Reverse<(u64, u64)>>,
@@ -239,7 +240,8 @@ impl IndexedHeapTimers {
         at
     }
 
-    /// Stores an entry at the free heap index `at`, or farther from the root if the order requires it.
+    /// Stores an entry at the free heap index `at`, or farther from the root if the order requires
+    /// it.
     fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = at * CHILDREN + 1;
@@ -320,7 +322,8 @@ const EXPIRE_PART: usize = 2;
 /// Index of the part with the cost of a start and an immediate cancellation.
 const PAIR_PART: usize = 3;
 
-/// Workload: timers are started, cancelled and expired; the number of outstanding timers is constant.
+/// Workload: timers are started, cancelled and expired; the number of outstanding timers is
+/// constant.
 struct StartCancelExpire<T: Timers, A = ManyTimersArgs> {
     timers: T,
     /// Id of each timer, by its key; keys are assigned in random order.

@@ -1,5 +1,5 @@
-/* Going on when a mapped file is cut short: the kernel sends SIGBUS to whoever touches what is gone. As
- * handover_probe does it in raw/sigbus.rs. */
+/* Going on when a mapped file is cut short: the kernel sends SIGBUS to whoever touches what is
+ * gone. As handover_probe does it in raw/sigbus.rs. */
 #include "recorder.h"
 #include <errno.h>
 #include <signal.h>

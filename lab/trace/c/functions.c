@@ -1,7 +1,7 @@
 /* Modules, their functions, and the patching of their entries.
  *
- * Source: the ELF and DWARF (exception header) formats of the System V ABI; that a compiler leaves NOPs
- * at entries and lists them, of GCC's -fpatchable-function-entry. */
+ * Source: the ELF and DWARF (exception header) formats of the System V ABI; that a compiler leaves
+ * NOPs at entries and lists them, of GCC's -fpatchable-function-entry. */
 #include "recorder.h"
 #include <dlfcn.h>
 #include <elf.h>
@@ -183,8 +183,8 @@ static bool is_wanted_by(const char *name)
 	return (!config->include[0] || handover_matches(config->include, name));
 }
 
-/* Whether a function is to be recorded: by its name as the linker knows it, as the programmer does, and
- * that without what it takes. */
+/* Whether a function is to be recorded: by its name as the linker knows it, as the programmer does,
+ * and that without what it takes. */
 static bool is_wanted(uint32_t module, uintptr_t address)
 {
 	const struct config *config = &handover_config;
@@ -265,7 +265,8 @@ static bool read_path(struct module *module, const char *name)
 	return true;
 }
 
-/* Whether a known module is the one that is now loaded from `name`. Without build IDs, its path tells. */
+/* Whether a known module is the one that is now loaded from `name`. Without build IDs, its path
+ * tells. */
 static bool is_same_file(const struct module *known, struct module *loaded, const char *name)
 {
 	if (known->build_id_bytes || loaded->build_id_bytes)
@@ -307,7 +308,8 @@ static int meet(struct dl_phdr_info *info, size_t size, void *count)
 	return 0;
 }
 
-/* Finds modules that were loaded since the last call, and forgets the functions of those that were unloaded. */
+/* Finds modules that were loaded since the last call, and forgets the functions of those that were
+ * unloaded. */
 static void find_modules(void)
 {
 	for (uint32_t at = 0; at < handover_modules_count; at++)
@@ -379,8 +381,8 @@ static size_t endbr_bytes(const uint8_t *at)
 	return at[0] == 0xf3 && at[1] == 0x0f && at[2] == 0x1e && at[3] == 0xfa ? 4 : 0;
 }
 
-/* The first function that begins at `address` or later, and the last that begins before, as the table
- * for unwinding lists them; 0 for none, and UINTPTR_MAX in both if there is no such table. */
+/* The first function that begins at `address` or later, and the last that begins before, as the
+ * table for unwinding lists them; 0 for none, and UINTPTR_MAX in both if there is no such table. */
 static void neighbours(const struct module *module, uintptr_t address, uintptr_t *before, uintptr_t *next)
 {
 	const uint8_t *header = (const uint8_t *)module->eh_frame_hdr;
@@ -403,9 +405,9 @@ static void neighbours(const struct module *module, uintptr_t address, uintptr_t
 	*next = low < count ? (uintptr_t)header + pairs[2 * low] : 0;
 }
 
-/* Where a function's own NOPs begin: usually where they are listed. With -fpatchable-function-entry=N,M
- * the first M lie before the function, and a call there would not be executed, or worse, be entered in
- * its middle. */
+/* Where a function's own NOPs begin: usually where they are listed. With
+ * -fpatchable-function-entry=N,M the first M lie before the function, and a call there would not be
+ * executed, or worse, be entered in its middle. */
 static uintptr_t own_nops(const struct module *module, uintptr_t listed)
 {
 	uintptr_t before, next;
@@ -529,8 +531,8 @@ static bool protect(const struct image *image, const struct module *module, int 
 	return done;
 }
 
-/* Writes the jumps to stubs that are executable already: a call of one of these functions, even by this
- * recorder, may come before the last jump is written. */
+/* Writes the jumps to stubs that are executable already: a call of one of these functions, even by
+ * this recorder, may come before the last jump is written. */
 static void write_jumps(const struct image *image, const struct module *module, struct found *found)
 {
 	int memory = -1;
@@ -556,7 +558,8 @@ static void write_jumps(const struct image *image, const struct module *module, 
 	protect(image, module, 0);
 }
 
-/* Writes the stubs of a module. They stay if it is unloaded, and have their jumps again if it is loaded again. */
+/* Writes the stubs of a module. They stay if it is unloaded, and have their jumps again if it is
+ * loaded again. */
 static void prepare_module(uint32_t index, const struct image *image, struct found *found)
 {
 	struct module *module = &handover_modules[index];

@@ -105,8 +105,8 @@ void __attribute__((visibility("hidden"))) handover_leave_slow(struct entry *ent
 
 /* --- the compiler's hooks --- */
 
-/* Functions by their address: open addressing, entries are only ever added. A code of 0 is of a function that is to be
- * introduced anew. */
+/* Functions by their address: open addressing, entries are only ever added. A code of 0 is of a
+ * function that is to be introduced anew. */
 #define TABLE_BITS 19
 struct known {
 	uintptr_t function;
@@ -157,7 +157,8 @@ static COLD uint64_t introduce(uintptr_t function)
 		size_t at = place(function);
 		while (table[at].function && table[at].function != function)
 			at = (at + 1) & ((1u << TABLE_BITS) - 1);
-		/* A table that is full would be searched for ever: what comes then is looked up anew each time. */
+		/* A table that is full would be searched for ever: what comes then is looked up anew each
+		 * time. */
 		static size_t known_count;
 		if (table[at].function || known_count < (1u << TABLE_BITS) * 3 / 4) {
 			known_count += !table[at].function;
@@ -340,8 +341,8 @@ static __attribute__((destructor)) void end(void)
 	handover_finish();
 }
 
-/* Calls dlopen() of the C library. Found without a path, a file is looked for as this library would, not as its
- * caller. */
+/* Calls dlopen() of the C library. Found without a path, a file is looked for as this library
+ * would, not as its caller. */
 void *handover_dlopen_untraced(const char *path, int flags)
 {
 	static void *(*real)(const char *, int);
@@ -359,7 +360,8 @@ EXPORT void *dlopen(const char *path, int flags)
 	return opened;
 }
 
-/* The next module may be loaded at the same addresses, and its constructors run before dlopen() returns. */
+/* The next module may be loaded at the same addresses, and its constructors run before dlopen()
+ * returns. */
 EXPORT int dlclose(void *opened)
 {
 	static int (*real)(void *);

@@ -1,5 +1,5 @@
-/* Rings in a file: the format of handover_probe::format and ::lane, written from C. The numbers are generated from
- * handover_probe::layout by build.rs. */
+/* Rings in a file: the format of handover_probe::format and ::lane, written from C. The numbers are
+ * generated from handover_probe::layout by build.rs. */
 #include "recorder.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -106,8 +106,9 @@ static void segment_encode(uint64_t *to, uint32_t kind, uint64_t bytes, uint64_t
 
 /* --- the file --- */
 
-/* Blocks all signals but those of faults. SIGXFSZ would end the program when a file grows beyond its limit, and any
- * other signal interrupts a long allocation in memory, which would start anew. */
+/* Blocks all signals but those of faults. SIGXFSZ would end the program when a file grows beyond
+ * its limit, and any other signal interrupts a long allocation in memory, which would start
+ * anew. */
 static void hold_signals(sigset_t *before)
 {
 	sigset_t set;
@@ -364,7 +365,8 @@ void handover_file_module(uint32_t index)
 	add_segment(SEGMENT_MODULES, payload, to - payload);
 }
 
-/* A table of addresses, of which one page says from which number on, mapped so that a word can be added. */
+/* A table of addresses, of which one page says from which number on, mapped so that a word can be
+ * added. */
 void handover_file_function(uint32_t number)
 {
 	const struct function *function = &handover_functions[number];
@@ -534,7 +536,8 @@ static bool is_full(const struct thread *thread)
 	return thread->blocks - drained >= handover_config.ring_words / (BLOCK_BYTES / 8);
 }
 
-/* Holds the thread up until its ring has room, what it waits for is over, or that takes too long. */
+/* Holds the thread up until its ring has room, what it waits for is over, or that takes too
+ * long. */
 static void wait_for_room(struct thread *thread)
 {
 	const struct timespec step = { 0, 20000 };
@@ -627,8 +630,8 @@ void handover_event_values(struct thread *thread, uint64_t code, const uint64_t 
 	/* Signals come through meanwhile, and may record what they call. */
 	if (handover_config.wait_ticks && !handover_config.overwrites)
 		wait_for_room(thread);
-	/* A block is begun undisturbed: a signal's handler would find half of one. But a fault that is blocked would
-	 * end the program: see bus.c. */
+	/* A block is begun undisturbed: a signal's handler would find half of one. But a fault that is
+	 * blocked would end the program: see bus.c. */
 	uint64_t all = ~((uint64_t)1 << (SIGBUS - 1)), before;
 	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);
 	uint64_t now = handover_ticks();

@@ -1,12 +1,14 @@
-/* What the C and the assembly agree on: offsets, and how a thread's chunk of the region is laid out.
+/* What the C and the assembly agree on: offsets, and how a thread's chunk of the region is laid
+ * out.
  *
  *   region   | chunk | chunk | ...                               one for each thread, in .bss
  *   chunk    | landing 0 | landing 1 | ... | entry 0 | entry 1 | ...
  *
- * Each depth of a thread has a landing (code, 32 bytes) and, LANDINGS_BYTES behind it, an entry (data,
- * 32 bytes). A landing calls the function's body, so that the return address on the stack is its own:
- * from it alone, the unwinder's rule in entry.S and the landing itself find the entry, and in it where
- * the function was really called from. Entry 0 is never used: it stands for the end of the stack. */
+ * Each depth of a thread has a landing (code, 32 bytes) and, LANDINGS_BYTES behind it, an entry
+ * (data, 32 bytes). A landing calls the function's body, so that the return address on the stack is
+ * its own: from it alone, the unwinder's rule in entry.S and the landing itself find the entry, and
+ * in it where the function was really called from. Entry 0 is never used: it stands for the end of
+ * the stack. */
 #ifndef HANDOVER_LAYOUT_H
 #define HANDOVER_LAYOUT_H
 

@@ -81,8 +81,9 @@ static void flip(uint8_t *at, uint8_t to)
 	}
 }
 
-/* Adds a reference to the object that contains `address`, so that dlclose() does not unload it. The loader finds no
- * object with the name of the program, which is never unloaded; the program does not see that error. */
+/* Adds a reference to the object that contains `address`, so that dlclose() does not unload it. The
+ * loader finds no object with the name of the program, which is never unloaded; the program does
+ * not see that error. */
 static void keep_loaded(const void *address)
 {
 	Dl_info object;
@@ -147,7 +148,8 @@ size_t handover_probes_encode(uint8_t *to, uint32_t from)
 	return to - begin;
 }
 
-/* What another process has asked for, if it has: the file, the policy, the size of a ring, a line each. */
+/* What another process has asked for, if it has: the file, the policy, the size of a ring, a line
+ * each. */
 static COLD bool follow_wishes(void)
 {
 	char text[WISHES_BYTES + 1];

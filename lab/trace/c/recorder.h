@@ -37,7 +37,8 @@ struct thread {
 	/* The lane: its page, then its ring. */
 	uint64_t *page;
 	uint64_t min_ticks;
-	/* From here to the cursor, each word is an event without values. Only such words may be taken back. */
+	/* From here to the cursor, each word is an event without values. Only such words may be taken
+	 * back. */
 	uint64_t *plain;
 
 	struct entry *bottom;
@@ -103,14 +104,15 @@ extern struct config handover_config;
 extern __thread struct thread *handover_self __attribute__((tls_model("initial-exec")));
 extern uint32_t handover_xsave_mask;
 
-/* What is written before is there for a signal's handler on this thread before what is written behind. */
+/* What is written before is there for a signal's handler on this thread before what is written
+ * behind. */
 static inline void handover_order(void)
 {
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Takes words of the ring, in one instruction: a signal's handler cannot take the same. Whether they lie
- * within the block is for the caller to see. */
+/* Takes words of the ring, in one instruction: a signal's handler cannot take the same. Whether
+ * they lie within the block is for the caller to see. */
 static inline uint64_t *handover_claim(struct thread *thread, uint64_t words)
 {
 	uint64_t bytes = words * 8;
@@ -118,8 +120,8 @@ static inline uint64_t *handover_claim(struct thread *thread, uint64_t words)
 	return (uint64_t *)bytes;
 }
 
-/* Counts a call that is not traced: it is too deep, or on another stack. In the lane, so that the count outlives a
- * process that is killed. */
+/* Counts a call that is not traced: it is too deep, or on another stack. In the lane, so that the
+ * count outlives a process that is killed. */
 static inline void handover_count_untraced(struct thread *thread)
 {
 	if (thread->page)
@@ -177,19 +179,21 @@ void handover_lane_give(struct thread *thread);
 void handover_lane_forget(struct thread *thread);
 void handover_lanes_fork(void);
 void handover_finish(void);
-/* Site `number` is described at file `word`; and a set of sites with names. Locked by the caller. */
+/* Site `number` is described at file `word`; and a set of sites with names. Locked by the
+ * caller. */
 void handover_file_function(uint32_t number);
 void handover_file_module(uint32_t module);
 void handover_file_sites(void);
 
-/* false when this thread holds it already: what was interrupted, or has called us, is not to be waited for. */
+/* false when this thread holds it already: what was interrupted, or has called us, is not to be
+ * waited for. */
 bool handover_lock(void) __attribute__((warn_unused_result));
 void handover_unlock(void);
 void handover_lock_forget(void);
 
 /* bus.c */
-/* Keeps the process alive where the file behind this mapping is cut short; false where that cannot be done.
- * Locked by the caller; the memory is never unmapped. */
+/* Keeps the process alive where the file behind this mapping is cut short; false where that cannot
+ * be done. Locked by the caller; the memory is never unmapped. */
 bool handover_bus_watch(void *start, size_t bytes) __attribute__((warn_unused_result));
 /* A mapped file was cut short: what is recorded reaches nobody. */
 bool handover_bus_is_cut(void);
@@ -233,7 +237,8 @@ uint64_t handover_function_introduce(uintptr_t address);
 uint32_t handover_number_new(uintptr_t address, uint32_t module);
 
 /* hooks.c */
-/* Functions in this range are others from now on: their module was unloaded. Locked by the caller. */
+/* Functions in this range are others from now on: their module was unloaded. Locked by the
+ * caller. */
 void handover_functions_forget(uintptr_t start, uintptr_t end);
 void handover_start(char **environment);
 /* dlopen() of the C library, without a search for new modules. */
@@ -241,8 +246,8 @@ void *handover_dlopen_untraced(const char *path, int flags);
 #define CODE_UNWANTED 1u
 
 /* probes.c */
-/* Writes the sites of probes after the first `from` into `to`, as a trace does; how many bytes it takes. Without `to`,
- * how many it takes at most. */
+/* Writes the sites of probes after the first `from` into `to`, as a trace does; how many bytes it
+ * takes. Without `to`, how many it takes at most. */
 size_t handover_probes_encode(uint8_t *to, uint32_t from);
 uint32_t handover_probes_count(void);
 

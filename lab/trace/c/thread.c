@@ -111,7 +111,8 @@ struct thread *handover_attach(void)
 	return found;
 }
 
-/* Leaves what longjmp or an exception has passed over: calls whose place on the stack is below `slot`. */
+/* Leaves what longjmp or an exception has passed over: calls whose place on the stack is below
+ * `slot`. */
 void handover_leave_frames_below(struct thread *thread, uintptr_t slot)
 {
 	while (thread->top > thread->bottom) {

@@ -25,7 +25,8 @@ impl FunctionComparison {
     }
 }
 
-/// Pairs the functions of two traces by name. The greatest change of self time, in either direction, comes first.
+/// Pairs the functions of two traces by name. The greatest change of self time, in either
+/// direction, comes first.
 ///
 /// ```
 /// # fn functions(_: &str) -> Vec<handover_trace::FunctionStatistics> { Vec::new() }

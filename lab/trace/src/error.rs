@@ -26,7 +26,8 @@ pub enum TraceError {
         #[source]
         source: io::Error,
     },
-    /// The times of two traces cannot be compared: they were recorded with different clocks, or in different boots.
+    /// The times of two traces cannot be compared: they were recorded with different clocks, or in
+    /// different boots.
     #[error(
         "{} was recorded with another clock than {}, or in another boot of the machine: \
          show them separately", path.display(), first.display()
@@ -37,7 +38,8 @@ pub enum TraceError {
         /// Path of the first trace.
         first: PathBuf,
     },
-    /// A trace has a name like that of a child process's trace, but is not known to be of the same recording.
+    /// A trace has a name like that of a child process's trace, but is not known to be of the same
+    /// recording.
     #[error(
         "{} is of an earlier recording than {}, or of a process with another parent: name both files to read both",
         path.display(), first.display()

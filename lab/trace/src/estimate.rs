@@ -30,8 +30,8 @@ pub struct FunctionCost {
     pub is_left_out: bool,
 }
 
-/// Thresholds for the exclusion of a function from tracing. An excluded function has many events, from calls so
-/// short that the probes are most of their duration.
+/// Thresholds for the exclusion of a function from tracing. An excluded function has many events,
+/// from calls so short that the probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExclusionLimits {
     /// Minimum share of all events, in per cent. A function with a smaller share is not excluded.
@@ -98,7 +98,8 @@ struct BlockEvent {
     varint_bytes: u64,
 }
 
-/// Events of one block of a ring. A stream has all of them packed, or all as varints: see [`handover_probe::chunk`].
+/// Events of one block of a ring. A stream has all of them packed, or all as varints: see
+/// [`handover_probe::chunk`].
 #[derive(Debug, Default)]
 struct Block {
     events: Vec<BlockEvent>,

@@ -193,7 +193,8 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     lines
 }
 
-/// Returns `true` if the site is of a function without a symbol. Its name is the program's file and an address.
+/// Returns `true` if the site is of a function without a symbol. Its name is the program's file and
+/// an address.
 pub(crate) fn is_unnamed_function(site: &Site) -> bool {
     let is_hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
     site.line == 0 && site.name.rsplit_once("+0x").is_some_and(|(_, address)| is_hex(address))
@@ -240,7 +241,8 @@ pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String 
     text
 }
 
-/// Returns a table with one row per function of two traces, followed by the change of the time in all functions.
+/// Returns a table with one row per function of two traces, followed by the change of the time in
+/// all functions.
 #[must_use]
 pub fn comparison_table(compared: &[FunctionComparison], times_ns: [u64; 2]) -> String {
     let mut table = Table::new(&[

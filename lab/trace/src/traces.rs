@@ -17,8 +17,8 @@ pub struct Traces<S = File> {
 }
 
 impl Traces {
-    /// Opens the traces at `paths`, and the traces of other processes of these recordings, such as forked ones. The
-    /// latter are at `PATH.PID`. A file that is named repeatedly is read once.
+    /// Opens the traces at `paths`, and the traces of other processes of these recordings, such as
+    /// forked ones. The latter are at `PATH.PID`. A file that is named repeatedly is read once.
     ///
     /// # Errors
     /// If one of `paths` cannot be read, or these traces have no common time line. The trace of
@@ -70,10 +70,12 @@ impl Traces {
         self.paths.iter().any(|other| whole(other) == whole(path))
     }
 
-    /// Adds the traces of other processes of a recording, which are beside its first trace, that at index `named`.
+    /// Adds the traces of other processes of a recording, which are beside its first trace, that at
+    /// index `named`.
     /// - Children: their parent's trace was added.
-    /// - Siblings: they have the same parent as the first process, as the programs of a script that is not recorded
-    ///   itself, and ended after the first process began. Others may be of an earlier recording.
+    /// - Siblings: they have the same parent as the first process, as the programs of a script that
+    ///   is not recorded itself, and ended after the first process began. Others may be of an
+    ///   earlier recording.
     /// - The parent of the first process.
     fn push_children(&mut self, named: usize) -> Result<(), TraceError> {
         let path = self.paths[named].clone();

@@ -96,8 +96,8 @@ impl CallTree {
         }
     }
 
-    /// Returns the lines of the tree, down to `levels_max` levels below the roots. Each function is followed by its
-    /// callees, those with the largest total time first.
+    /// Returns the lines of the tree, down to `levels_max` levels below the roots. Each function is
+    /// followed by its callees, those with the largest total time first.
     #[must_use]
     pub fn lines(&self, names: &SiteNames, levels_max: usize) -> Vec<TreeLine> {
         let mut lines = Vec::new();

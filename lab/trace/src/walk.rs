@@ -45,12 +45,13 @@ pub struct CompletedCall {
     pub self_ns: u64,
     /// `true` if the call is not nested in another call of the same function.
     pub is_outermost: bool,
-    /// Kind of the call's end. Unless it is `Returned`, the end time is that of the surrounding call or thread.
+    /// Kind of the call's end. Unless it is `Returned`, the end time is that of the surrounding
+    /// call or thread.
     pub ending: CallEnding,
 }
 
-/// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace. Except for
-/// [`leave_call`](TraceVisitor::leave_call), the methods do nothing by default.
+/// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace.
+/// Except for [`leave_call`](TraceVisitor::leave_call), the methods do nothing by default.
 pub trait TraceVisitor {
     /// Starts the visit of a thread, whose events follow.
     ///

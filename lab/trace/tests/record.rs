@@ -366,7 +366,8 @@ fn exceptions_longjmp_and_thread_exit_unwind_through_traced_functions() {
         // With -O2 these are tail calls, which return, throw, and are passed over by longjmp().
         assert_eq!(number("even(int)/odd(int)"), 100 * (6 + 5), "{flags:?}");
         assert_eq!(number("even(int)/thrower(int)"), 100, "{flags:?}");
-        // Hooks of inlined functions share a frame, so that they cannot tell a call that is gone from its caller.
+        // Hooks of inlined functions share a frame, so that they cannot tell a call that is gone
+        // from its caller.
         let caller = if flags.contains(&HOOKS) { "passed(int)" } else { "leaps()" };
         assert_eq!(number(&format!("{caller}/tail(int)")), 100, "{flags:?}");
         assert_eq!(number("tail(int)/twice(int)"), 101, "{flags:?}");
@@ -550,8 +551,8 @@ fn interrupted_allocation_of_a_ring_is_repeated() {
     assert_eq!(calls, counts([("/main", 1), ("main/leaf", 1)]));
 }
 
-/// Program that opens libraries, calls `run` of each, and closes each before it opens the next. It ends with 77 if the
-/// loader has not given all of them the same address.
+/// Program that opens libraries, calls `run` of each, and closes each before it opens the next. It
+/// ends with 77 if the loader has not given all of them the same address.
 const OPENER: &str = "
     #include <dlfcn.h>
     int main(int count, char **words) {
@@ -567,7 +568,8 @@ const OPENER: &str = "
     }
 ";
 
-/// Source of a library for [`OPENER`] whose function `name` is called by `run`, and by a constructor that is not traced.
+/// Source of a library for [`OPENER`] whose function `name` is called by `run`, and by a
+/// constructor that is not traced.
 fn library(name: &str) -> String {
     format!(
         "__attribute__((noinline)) int {name}(int x) {{ __asm__ volatile(\"\"); return x + 1; }}
@@ -577,8 +579,8 @@ fn library(name: &str) -> String {
     )
 }
 
-/// Records [`OPENER`] with `libraries`, and returns the names of the events. `None` if the loader gave the libraries
-/// different addresses.
+/// Records [`OPENER`] with `libraries`, and returns the names of the events. `None` if the loader
+/// gave the libraries different addresses.
 fn names_of_reloads(libraries: &[&Built]) -> Option<Vec<String>> {
     let built = build(OPENER, "opener.c", &["-O1"])?;
     let options = options(&built).force(true);
@@ -595,7 +597,8 @@ fn names_of_reloads(libraries: &[&Built]) -> Option<Vec<String>> {
     Some(trace.merged_events().map(|event| name(event.site)).collect())
 }
 
-/// Names of the events of a library whose function is `name`. Patched entries are traced after constructors.
+/// Names of the events of a library whose function is `name`. Patched entries are traced after
+/// constructors.
 fn names_of_load<'a>(flag: &str, name: &'a str) -> Vec<&'a str> {
     let of_constructor: &[&str] = if flag == HOOKS { &[name, name] } else { &[] };
     [of_constructor, &["run", name, name, "run"]].concat()
@@ -782,7 +785,8 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
     let options = options(&built);
     run(&built, &options);
     let oldest = std::fs::read(&options.file).unwrap();
-    // A trace with the name of a child process of the older program, and one that the user has saved.
+    // A trace with the name of a child process of the older program, and one that the user has
+    // saved.
     let pid = Trace::open(&options.file).unwrap().pid();
     let child = built.folder.path().join(format!("a.trace.{pid}"));
     let saved = built.folder.path().join("a.trace.1");
@@ -815,7 +819,8 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
     assert_eq!(traces.count(), 2);
 }
 
-/// Variable with the number that this test's program records, when it runs itself as a Rust program with probes.
+/// Variable with the number that this test's program records, when it runs itself as a Rust program
+/// with probes.
 const NUMBER: &str = "HANDOVER_TRACE_TEST_NUMBER";
 
 #[test]
@@ -1068,7 +1073,8 @@ fn files_of_a_killed_recorder_are_removed_by_the_next() {
     };
     // Left behind by a program that has ended, by one that lives, and held by a living recorder.
     let places = [left(ended.id()), left(std::process::id()), left(std::process::id())];
-    // Locked before it names the program that has ended: a recorder of another test would remove it.
+    // Locked before it names the program that has ended: a recorder of another test would remove
+    // it.
     let recorder = places[2].path().join("recorder");
     let held = std::fs::File::open(&recorder).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();

@@ -1,4 +1,5 @@
-//! A machine that counts the requests of another thread, prints the count at each tick, and stops when it is asked to.
+//! A machine that counts the requests of another thread, prints the count at each tick, and stops
+//! when it is asked to.
 //!
 //! `cargo run --release -p handover-event --example event-counter`
 

@@ -45,7 +45,8 @@ fn send_to_itself() -> AnyResult {
 /// Request: a number, and the address that the reply is sent to.
 struct Question(u32, Address<u32>);
 
-/// Part 2: measures round trips between two threads. Check how the waits ended before you trust any latency.
+/// Part 2: measures round trips between two threads. Check how the waits ended before you trust any
+/// latency.
 fn server_and_client() -> AnyResult {
     let server = Machine::new(
         handler(|Question(number, to): Question, cx| {

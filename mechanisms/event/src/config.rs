@@ -25,9 +25,9 @@ pub enum WhenFull {
     /// machine's own thread is refused at once, as it would wait for itself. Two machines that
     /// block on each other's full inboxes both wait until `wait_max` has passed.
     ///
-    /// The machine wakes one waiting sender once half of the inbox is free. While other senders keep it fuller, the
-    /// machine wakes one after each 1024 messages (`inbox_messages_max`, if that is less), if there is space. A sender
-    /// that does not wait may take the space first.
+    /// The machine wakes one waiting sender once half of the inbox is free. While other senders
+    /// keep it fuller, the machine wakes one after each 1024 messages (`inbox_messages_max`, if
+    /// that is less), if there is space. A sender that does not wait may take the space first.
     Block {
         /// Maximum wait; [`Duration::MAX`] waits for ever.
         wait_max: Duration,
@@ -35,24 +35,26 @@ pub enum WhenFull {
     /// Drops the oldest message in the inbox to make space for the new one. Counts it in
     /// [`Stats::dropped`](crate::Stats::dropped).
     ///
-    /// The machine takes messages out of the inbox in batches of at most 64, so that not each message takes the lock;
-    /// messages of the current batch are not dropped any more. So besides the message being handled, at most
-    /// `inbox_messages_max + min(inbox_messages_max, 64) - 1` messages are queued.
+    /// The machine takes messages out of the inbox in batches of at most 64, so that not each
+    /// message takes the lock; messages of the current batch are not dropped any more. So besides
+    /// the message being handled, at most `inbox_messages_max + min(inbox_messages_max, 64) - 1`
+    /// messages are queued.
     ///
-    /// Such an inbox is protected by a lock, since senders and machine both remove messages: 20 to 50 ns a message
-    /// instead of 5 ns. Messages that the machine sends to itself are refused as usual.
+    /// Such an inbox is protected by a lock, since senders and machine both remove messages: 20 to
+    /// 50 ns a message instead of 5 ns. Messages that the machine sends to itself are refused as
+    /// usual.
     DropOldest,
 }
 
 /// Policy for a handler that panics: stop the run, or drop the message and continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnPanic {
-    /// Stops the machine's run, which returns [`EndReason::Panicked`](crate::EndReason::Panicked) with the panic
-    /// message.
+    /// Stops the machine's run, which returns [`EndReason::Panicked`](crate::EndReason::Panicked)
+    /// with the panic message.
     #[default]
     Stop,
-    /// Drops the message, logs and counts the panic, and continues the run. The handler's state is left as it was at
-    /// the panic.
+    /// Drops the message, logs and counts the panic, and continues the run. The handler's state is
+    /// left as it was at the panic.
     DropMessage,
 }
 
@@ -80,23 +82,28 @@ pub enum WakeWhen {
     EachMessage,
 }
 
-/// Configuration of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
+/// Configuration of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group)
+/// of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadConfig {
     /// Limits of the time that the thread spins before it sleeps; see [`handover_notify::Config`].
     pub spin: handover_notify::Config,
-    /// Kernel object that the idle thread sleeps on. Default: a futex until a descriptor is watched.
+    /// Kernel object that the idle thread sleeps on. Default: a futex until a descriptor is
+    /// watched.
     pub park_on: ParkOn,
-    /// Condition under which senders notify the thread by a system call. Default: only if it sleeps.
+    /// Condition under which senders notify the thread by a system call. Default: only if it
+    /// sleeps.
     pub wake_when: WakeWhen,
-    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at most 1024.
+    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at
+    /// most 1024.
     pub descriptors_per_round_max: u32,
     /// Timer slack of the thread: a sleep may end this much late, which saves wake-ups. Set when
     /// the thread first runs; zero leaves the thread's slack unchanged (50 µs by default on Linux).
     /// Default zero, at most 4 s. Timers are never early.
     pub timer_slack: Duration,
-    /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single machine.
+    /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single
+    /// machine.
     pub machines_max: u32,
 }
 
@@ -150,8 +157,9 @@ impl ThreadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated when the machine is
-    /// created; under [`WhenFull::DropOldest`], one more batch of messages can be in memory.
+    /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated
+    /// when the machine is created; under [`WhenFull::DropOldest`], one more batch of messages can
+    /// be in memory.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the
     /// machine itself. Default 65,536. The queue grows as needed and does not shrink.

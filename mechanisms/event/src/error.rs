@@ -95,7 +95,8 @@ pub enum ReplyError<R> {
     /// The requester does not wait any more; contains the reply.
     #[error("cannot send the reply: the requester does not wait any more")]
     Closed(R),
-    /// The inbox of the requesting machine is full or closed. The reply was converted into a message, and was dropped.
+    /// The inbox of the requesting machine is full or closed. The reply was converted into a
+    /// message, and was dropped.
     #[error("cannot send the reply: the requesting machine's inbox is full or closed")]
     Refused,
 }

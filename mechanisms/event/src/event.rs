@@ -53,8 +53,8 @@ impl WatchId {
         u64::from(self.0.generation) << 32 | u64::from(self.0.index)
     }
 
-    /// Converts a number from [`to_bits`](Self::to_bits) back to the identifier. Any other number is an identifier too,
-    /// of a watch that may have ended.
+    /// Converts a number from [`to_bits`](Self::to_bits) back to the identifier. Any other number
+    /// is an identifier too, of a watch that may have ended.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(handover_base::slab::Key { index: bits as u32, generation: (bits >> 32) as u32 })
@@ -69,8 +69,8 @@ pub enum EndReason {
     Stopped,
     /// The run was stopped by a signal passed to `stop_on`; contains the signal's number.
     Signal(i32),
-    /// The run was stopped because a handler panicked under [`OnPanic::Stop`](crate::OnPanic); contains the panic
-    /// message.
+    /// The run was stopped because a handler panicked under [`OnPanic::Stop`](crate::OnPanic);
+    /// contains the panic message.
     Panicked(String),
 }
 

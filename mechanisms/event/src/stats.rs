@@ -6,21 +6,23 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Number of messages sent to this machine by any thread, including refused and dropped ones. Timers and
-    /// descriptors do not count.
+    /// Number of messages sent to this machine by any thread, including refused and dropped ones.
+    /// Timers and descriptors do not count.
     pub sent: u64,
     /// Number of messages passed to the handler, including those counted in `unhandled`.
     pub handled: u64,
     /// Number of messages returned to their sender because the queue was full or the machine
     /// closed.
     pub refused: u64,
-    /// Number of messages dropped because newer ones arrived, under [`WhenFull::DropOldest`](crate::WhenFull).
+    /// Number of messages dropped because newer ones arrived, under
+    /// [`WhenFull::DropOldest`](crate::WhenFull).
     pub dropped: u64,
     /// Number of messages in the machine's queues at the time of the call.
     pub waiting: u64,
     /// Number of queued messages that were returned when the machine was closed.
     pub returned: u64,
-    /// Number of handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
+    /// Number of handled messages of a kind without a handler: see
+    /// [`Context::unhandled`](crate::Context).
     pub unhandled: u64,
     /// Number of handler calls that panicked, those of `started` included.
     pub panicked: u64,

@@ -5,8 +5,8 @@ use core::fmt;
 
 /// Message type whose values have a small number that identifies their kind.
 ///
-/// Number the kinds from zero without gaps: a [`HandlerTable`] has an entry for each number up to the
-/// greatest that has a handler.
+/// Number the kinds from zero without gaps: a [`HandlerTable`] has an entry for each number up to
+/// the greatest that has a handler.
 pub trait MessageKind: Send + 'static {
     /// Returns the number of the message's kind.
     fn kind(&self) -> usize;
@@ -15,8 +15,8 @@ pub trait MessageKind: Send + 'static {
 /// Function that handles the messages of one kind.
 pub type HandleFn<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 
-/// [`Handler`] with a state and a table of functions, one for each kind of message. The function is found by index,
-/// in the same time for any number of kinds.
+/// [`Handler`] with a state and a table of functions, one for each kind of message. The function is
+/// found by index, in the same time for any number of kinds.
 ///
 /// A message of a kind without a function is *unhandled*: counted, reported once per kind, and
 /// dropped; see [`Context::unhandled`].

@@ -1,5 +1,6 @@
-//! Invariance of the handles: a handle of a type with a long lifetime must not convert to a handle of the same type
-//! with a shorter lifetime, because values flow both in and out. None of these examples may compile.
+//! Invariance of the handles: a handle of a type with a long lifetime must not convert to a handle
+//! of the same type with a shorter lifetime, because values flow both in and out. None of these
+//! examples may compile.
 
 /// Compile-fail test: `Address` is invariant in its type parameter.
 ///

@@ -54,7 +54,8 @@ impl Verbosity {
         }
     }
 
-    /// Returns `true` if the event with this metadata is to be logged; for a subscriber's `enabled`.
+    /// Returns `true` if the event with this metadata is to be logged; for a subscriber's
+    /// `enabled`.
     #[must_use]
     pub fn allows(self, metadata: &Metadata<'_>) -> bool {
         self.allows_at(*metadata.level(), metadata.target())

@@ -1,5 +1,6 @@
-//! Logged events, and their number. One test runs at a time, in a process of their own: an event that is first reached
-//! by another thread, just when a subscriber is installed, stays disabled for that subscriber.
+//! Logged events, and their number. One test runs at a time, in a process of their own: an event
+//! that is first reached by another thread, just when a subscriber is installed, stays disabled for
+//! that subscriber.
 #![cfg(not(handover_loom))]
 
 use handover_event::{

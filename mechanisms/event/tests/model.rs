@@ -1,12 +1,13 @@
-//! loom models of a machine's inboxes, sleep and close, and of the threads and tasks that wait for space, with a
-//! model of the futex below them; of a group's flags; of replies; and of the pool.
+//! loom models of a machine's inboxes, sleep and close, and of the threads and tasks that wait for
+//! space, with a model of the futex below them; of a group's flags; of replies; and of the pool.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --features async --test model \
 //!     --profile loom --target-dir target/loom
 //! ```
 //!
-//! Calls that each model combines, and the number of threads besides the one that runs the machines:
+//! Calls that each model combines, and the number of threads besides the one that runs the
+//! machines:
 //!
 //! | model | threads | calls |
 //! |---|---|---|
@@ -36,10 +37,11 @@
 //! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
 //! Seen to fail: a group whose quiet sender does not read the flag again after it has enqueued its
-//! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
-//! begun (`IncomingMessages::has_begun_push`); a flag that is cleared by a relaxed store (`ReadyQueue::pop`).
-//! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`, or without the check for tasks there; a thread
-//! that sleeps without checking, after it has declared its sleep, for the first task that waits
+//! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps
+//! while a push has begun (`IncomingMessages::has_begun_push`); a flag that is cleared by a relaxed
+//! store (`ReadyQueue::pop`). Also `WaitingSenders` without the fence in `wait` or in
+//! `has_waiting`, or without the check for tasks there; a thread that sleeps without checking,
+//! after it has declared its sleep, for the first task that waits
 //! (`SharedThreadState::is_interrupted`).
 #![cfg(handover_loom)]
 
@@ -76,7 +78,8 @@ impl SharedThreadState {
         }
     }
 
-    /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while only.
+    /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while
+    /// only.
     fn park(&self, incoming: &mut impl IncomingMessages) {
         self.park_unless_async(incoming, true);
     }
@@ -85,7 +88,8 @@ impl SharedThreadState {
         self.async_senders.load(Relaxed) != 0
     }
 
-    /// Sleeps like [`park`](Self::park), but not if the first task has begun to wait since `had_async_senders` was read.
+    /// Sleeps like [`park`](Self::park), but not if the first task has begun to wait since
+    /// `had_async_senders` was read.
     fn park_unless_async(&self, incoming: &mut impl IncomingMessages, had_async_senders: bool) {
         self.park.declare_sleep(SleepObject::Word);
         let is_interrupted =
@@ -120,7 +124,8 @@ fn each_message_sent_to_a_sleeping_machine_is_handled() {
             let message = loop {
                 match consumer.pop() {
                     Some(message) => break message,
-                    None => shared_thread.park(&mut consumer), // a deadlock, if no sender wakes the machine
+                    // A deadlock, if no sender wakes the machine.
+                    None => shared_thread.park(&mut consumer),
                 }
             };
             assert_eq!(message, number);
@@ -155,8 +160,9 @@ fn quiet_message_is_handled_with_the_waking_one_behind_it() {
     });
 }
 
-/// A quiet sender that has taken its slot in the inbox, but has not filled it yet, hides the message
-/// of a waking sender behind it; that sender wakes the machine in vain, and the quiet one wakes no thread.
+/// A quiet sender that has taken its slot in the inbox, but has not filled it yet, hides the
+/// message of a waking sender behind it; that sender wakes the machine in vain, and the quiet one
+/// wakes no thread.
 #[test]
 fn message_behind_an_unfinished_push_is_handled() {
     explore(3, || {
@@ -400,7 +406,8 @@ fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
                 waking_producer
             }
         });
-        // One machine with two inboxes, so that the waking message is distinguished from the quiet one.
+        // One machine with two inboxes, so that the waking message is distinguished from the quiet
+        // one.
         while waking.pop().is_none() {
             match ready_queue.pop(|machine| Some(&shown.ready_flags[machine as usize])) {
                 Some(_) => drop(quiet.pop()),
@@ -416,8 +423,8 @@ fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
     });
 }
 
-/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of ready
-/// machines.
+/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of
+/// ready machines.
 #[test]
 fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
     explore(3, || {
@@ -549,7 +556,8 @@ impl Crowded {
         pushed.inspect(|()| self.shared_thread.wake())
     }
 
-    /// Lets one of the waiting threads and one of the tasks try again. Returns `true` if senders wait.
+    /// Lets one of the waiting threads and one of the tasks try again. Returns `true` if senders
+    /// wait.
     fn admit_one(&self, inbox: &Inbox<u32>, has_async_senders: bool) -> bool {
         let is_waiting =
             (self.is_blocking || has_async_senders) && self.waiting_senders.has_waiting();
@@ -938,7 +946,8 @@ impl Drop for Noted {
     }
 }
 
-/// Checks that the value is dropped once, and its slot free again, when both holders are dropped on two threads.
+/// Checks that the value is dropped once, and its slot free again, when both holders are dropped on
+/// two threads.
 fn check_last_of_two_holders(two_of: fn(&mut Pool<Noted>, Noted) -> [PoolArc<Noted>; 2]) {
     explore(4, move || {
         let dropped = Arc::new(AtomicU32::new(0));

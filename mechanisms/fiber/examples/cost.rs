@@ -59,7 +59,8 @@ fn mean_ns(count: u32, run: impl FnOnce()) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
 
-/// Resumes coroutines round robin without a runtime, `count` times in total; returns the ns per switch.
+/// Resumes coroutines round robin without a runtime, `count` times in total; returns the ns per
+/// switch.
 fn time_bare_switches(coroutines: usize, count: u32) -> f64 {
     let make = || {
         Coroutine::<(), (), ()>::new(|yielder, ()| {
@@ -82,7 +83,8 @@ fn time_bare_switches(coroutines: usize, count: u32) -> f64 {
     ns
 }
 
-/// Yields `count` times, always from the same code address, like the coroutines of [`time_bare_switches`].
+/// Yields `count` times, always from the same code address, like the coroutines of
+/// [`time_bare_switches`].
 #[inline(never)]
 fn yield_often(count: u32) {
     for _ in 0..count {
@@ -221,7 +223,8 @@ fn print_eventual_costs() -> Result<(), Error> {
     Ok(())
 }
 
-/// Passes control between two threads through `handover_notify`, without fibers; returns the ns per notification.
+/// Passes control between two threads through `handover_notify`, without fibers; returns the ns per
+/// notification.
 fn time_notifications(count: u32) -> Result<f64, Error> {
     let (to_other, mut other_gets) = adaptive::pair(handover_notify::Config::default())?;
     let (to_one, mut one_gets) = adaptive::pair(handover_notify::Config::default())?;

@@ -1,5 +1,5 @@
-//! An echo server with a fiber for each connection, and clients that are fibers too, all on one thread:
-//! `cargo run -p handover-fiber --example fiber-echo`.
+//! An echo server with a fiber for each connection, and clients that are fibers too, all on one
+//! thread: `cargo run -p handover-fiber --example fiber-echo`.
 
 use handover_fiber::{Config, Runtime, readable, spawn, spawn_detached, writable};
 use std::io::{self, ErrorKind, Read, Write};

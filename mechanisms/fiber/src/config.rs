@@ -11,8 +11,9 @@ const STACK_BYTES_MAX: usize = 1 << 30;
 /// Least urgent priority; 0 is the most urgent.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
-/// Fibers that an idle worker may steal from another: none, or those that have not started. Suspended fibers are stolen
-/// only in a runtime made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
+/// Fibers that an idle worker may steal from another: none, or those that have not started.
+/// Suspended fibers are stolen only in a runtime made by
+/// [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
 ///
 /// Stealing suspended fibers requires an `unsafe` promise, so no configuration can select it:
 ///
@@ -38,8 +39,9 @@ pub enum Stealing {
 pub struct PoolConfig {
     /// Name by which [`Runtime::pool`](crate::Runtime::pool) finds the pool.
     pub name: String,
-    /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first. At intervals it runs a
-    /// fiber of a less urgent pool, rotating through all priorities that have ready fibers, so that none starves.
+    /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first. At
+    /// intervals it runs a fiber of a less urgent pool, rotating through all priorities that have
+    /// ready fibers, so that none starves.
     pub priority: u8,
     /// Indices, from 0, of the workers that serve the pool; empty means all.
     pub workers: Vec<u32>,
@@ -71,7 +73,8 @@ impl PoolConfig {
 pub struct Config {
     /// Number of worker threads. Default 1.
     pub workers_count: u32,
-    /// Numbers of the CPUs to which the workers are pinned, one for each worker. Default empty: workers are not pinned.
+    /// Numbers of the CPUs to which the workers are pinned, one for each worker. Default empty:
+    /// workers are not pinned.
     pub cpus: Vec<u32>,
     /// Size of each stack in bytes, rounded up to a multiple of the page size. Default 65,536; 1
     /// MiB in sanitizer builds.
@@ -85,8 +88,8 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// Fibers that idle workers may steal from each other. Default: none.
     pub stealing: Stealing,
-    /// Limits of the spinning of an idle worker before it sleeps. A worker spins only while spinning saves
-    /// time. Default as in [`handover_notify`].
+    /// Limits of the spinning of an idle worker before it sleeps. A worker spins only while
+    /// spinning saves time. Default as in [`handover_notify`].
     pub spin: handover_notify::Config,
 }
 

@@ -91,7 +91,8 @@ pub enum SpawnError {
     /// No stack could be allocated for the fiber.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The closure or the result takes up more than a sixteenth of the stack, or the closure's alignment exceeds 4096.
+    /// The closure or the result takes up more than a sixteenth of the stack, or the closure's
+    /// alignment exceeds 4096.
     #[error(
         "a closure of {closure_bytes} bytes and a result of {result_bytes} bytes do not fit on a stack of \
          {stack_bytes} bytes, of which each may take a sixteenth: box large values, or raise Config::stack_bytes"
@@ -143,7 +144,8 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// Error of [`JoinHandle::join`](crate::JoinHandle::join): the payload with which the fiber panicked.
+/// Error of [`JoinHandle::join`](crate::JoinHandle::join): the payload with which the fiber
+/// panicked.
 pub struct FiberPanic(pub Box<dyn Any + Send>);
 
 impl FiberPanic {
@@ -177,7 +179,8 @@ impl fmt::Display for FiberPanic {
 
 impl error::Error for FiberPanic {}
 
-/// Error of [`Eventual::set`](crate::Eventual::set): the eventual is already set. Contains the value that was not set.
+/// Error of [`Eventual::set`](crate::Eventual::set): the eventual is already set. Contains the
+/// value that was not set.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the eventual is already set")]
 pub struct SetError<T>(pub T);

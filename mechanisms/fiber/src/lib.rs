@@ -3,8 +3,8 @@
 
 // Layers, each of which depends only on those above it:
 // - `error`, `config`, and `engine` but `engine::ready_queue`: plain data and decisions;
-// - `raw::{queue, race, gate, task, biased, kernel, regions, stack, switch}`: lists, locks, memory of
-//   stacks, and the switch between them;
+// - `raw::{queue, race, gate, task, biased, kernel, regions, stack, switch}`: lists, locks, memory
+//   of stacks, and the switch between them;
 // - `raw::{control, waiter}`: a fiber, the switches to and from it, and participants that wait; a
 //   fiber's end is waited for by other participants, so these two know each other;
 // - `engine::ready_queue`, `drive::state`: the state of a worker and of a runtime;
@@ -13,8 +13,8 @@
 // - `drive::worker`; `raw::{current, overflow}`: a worker, and the worker of this thread;
 // - `drive::{this_fiber, wait}`, `raw::{timed_wait, cell}`: yielding, waiting and waking;
 //   `drive::descriptor`: waiting for a descriptor;
-// - `drive::waitlist`, then `drive::{mutex, condition, barrier, channel, eventual}`: primitives to wait
-//   on; `raw::mutex_value` is the mutex's value; `drive::futures` awaits them;
+// - `drive::waitlist`, then `drive::{mutex, condition, barrier, channel, eventual}`: primitives to
+//   wait on; `raw::mutex_value` is the mutex's value; `drive::futures` awaits them;
 // - `drive::{handle, spawn, runtime}`: spawning, and starting and stopping workers.
 
 #[cfg(not(handover_loom))]

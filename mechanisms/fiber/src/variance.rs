@@ -1,5 +1,6 @@
-//! Variance of the handles: a handle of a type with a long lifetime must not convert to a handle of the same type with
-//! a shorter lifetime if values flow both in and out. The examples marked so must not compile.
+//! Variance of the handles: a handle of a type with a long lifetime must not convert to a handle of
+//! the same type with a shorter lifetime if values flow both in and out. The examples marked so
+//! must not compile.
 
 /// Checks that `Mutex` is invariant in its value type: this example must not compile.
 ///

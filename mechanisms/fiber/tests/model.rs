@@ -34,14 +34,14 @@
 //! | one_of_two_workers_.. | add_finished, have_all_finished / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
-//! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std` mutex;
-//! the sleep of a worker, which is part of `handover-notify`.
+//! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std`
+//! mutex; the sleep of a worker, which is part of `handover-notify`.
 //!
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
-//! that announces without its fence, or a thief that looks for offers before it declares itself idle;
-//! a relaxed `is_set`; a wake-up of an open gate without a fence on either side; a `set` that replaces
-//! the state of a gate that is being closed.
+//! that announces without its fence, or a thief that looks for offers before it declares itself
+//! idle; a relaxed `is_set`; a wake-up of an open gate without a fence on either side; a `set` that
+//! replaces the state of a gate that is being closed.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -68,8 +68,8 @@ impl Flag {
     }
 
     fn wake(&self) {
-        // AcqRel: pairs with itself and with the accesses in wait() and wait_and_clear(). It is a swap
-        // that acquires because loom orders two writes of one atomic by happens-before alone.
+        // AcqRel: pairs with itself and with the accesses in wait() and wait_and_clear(). It is a
+        // swap that acquires because loom orders two writes of one atomic by happens-before alone.
         self.0.0.swap(true, Ordering::AcqRel);
         self.0.1.notify();
     }
@@ -197,7 +197,8 @@ fn reader_that_finds_the_gate_open_sees_earlier_writes() {
     });
 }
 
-/// As in `block_on`: a poll follows the closing of the gate, and a wake-up that finds the gate open only reads it.
+/// As in `block_on`: a poll follows the closing of the gate, and a wake-up that finds the gate open
+/// only reads it.
 #[test]
 fn wake_up_of_an_open_gate_is_seen_after_it_was_closed() {
     loom::model(|| {
@@ -417,8 +418,8 @@ mod tasks {
         waiters.for_each(|waiter| assert!(waiter.try_wake(), "the waiter would never be woken"));
     }
 
-    /// Polls until the gate was open; loom reports a deadlock if the task is not woken. Returns the task, of which no
-    /// waker is left once the other threads have ended.
+    /// Polls until the gate was open; loom reports a deadlock if the task is not woken. Returns the
+    /// task, of which no waker is left once the other threads have ended.
     fn wait(gate: &Gate<Mixed>, withdrawals: &Withdrawals) -> Counted<Token> {
         let ((token, waker), mut wait) = (token(), TaskWait::new());
         while !wait.poll(gate, &waker) {

@@ -29,21 +29,24 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 pub struct Config {
     /// Maximum time that one wait spins before it sleeps; zero never spins. Default 50 µs.
     ///
-    /// This is only a bound. Below it, a receiver spins for [`spin_per_sleep`](Self::spin_per_sleep) times the cost of
-    /// a sleep on this machine, and only while spinning pays. Lower it where CPU time matters more than latency.
+    /// This is only a bound. Below it, a receiver spins for
+    /// [`spin_per_sleep`](Self::spin_per_sleep) times the cost of a sleep on this machine, and only
+    /// while spinning pays. Lower it where CPU time matters more than latency.
     pub spin_max: Duration,
-    /// Maximum time that one wait spins, as a multiple of the cost of a sleep on this machine. A receiver measures that
-    /// cost: 1 to 30 µs from the sender's wake until it runs. Default 2.
+    /// Maximum time that one wait spins, as a multiple of the cost of a sleep on this machine. A
+    /// receiver measures that cost: 1 to 30 µs from the sender's wake until it runs. Default 2.
     ///
     /// With more than 2, longer waits are answered sooner, and take more CPU time; see
-    /// [`low_latency`](Self::low_latency). With 1, two threads that notify each other in turn may both sleep in each
-    /// wait, and never spin again: each waits for the other's wake-up as well as its own.
+    /// [`low_latency`](Self::low_latency). With 1, two threads that notify each other in turn may
+    /// both sleep in each wait, and never spin again: each waits for the other's wake-up as well as
+    /// its own.
     pub spin_per_sleep: u32,
     /// Maximum number of consecutive waits that sleep without spinning. The next wait spins, to
     /// find out if spinning pays again. Default 1024.
     ///
-    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A sleep of at
-    /// most three quarters of the longest spin is followed by a spin at once, whatever the value.
+    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A
+    /// sleep of at most three quarters of the longest spin is followed by a spin at once, whatever
+    /// the value.
     pub quiet_waits_max: u32,
 }
 
@@ -56,20 +59,21 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns a configuration that never spins. Each wait that finds nothing pending sleeps, and senders wake the
-    /// receiver only while it sleeps.
+    /// Returns a configuration that never spins. Each wait that finds nothing pending sleeps, and
+    /// senders wake the receiver only while it sleeps.
     #[must_use]
     pub fn never_spin() -> Self {
         Self::default().spin_max(Duration::ZERO)
     }
 
-    /// Returns a configuration for a receiver that has a CPU to itself: a wait spins for up to 16 times the cost of a
-    /// sleep, and at most 1 ms.
+    /// Returns a configuration for a receiver that has a CPU to itself: a wait spins for up to 16
+    /// times the cost of a sleep, and at most 1 ms.
     ///
-    /// A spin occupies a CPU for the whole wait, but finds the notification within half a microsecond, where a woken
-    /// thread needs 4 to 30 µs. On two virtual machines the product of mean latency and CPU time was less than that of
-    /// a sleep for waits of up to 32 µs, and about as great for waits of 64 µs. Where waits are longer than 16 times the
-    /// cost of a sleep, the receiver sleeps at once.
+    /// A spin occupies a CPU for the whole wait, but finds the notification within half a
+    /// microsecond, where a woken thread needs 4 to 30 µs. On two virtual machines the product of
+    /// mean latency and CPU time was less than that of a sleep for waits of up to 32 µs, and about
+    /// as great for waits of 64 µs. Where waits are longer than 16 times the cost of a sleep, the
+    /// receiver sleeps at once.
     #[must_use]
     pub fn low_latency() -> Self {
         Self::default().spin_max(SPIN_LIMIT).spin_per_sleep(16)

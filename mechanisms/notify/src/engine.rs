@@ -4,14 +4,15 @@
 //!   in
 //!   hindsight. The cost of a sleep differs by a factor of ten between machines (a virtual CPU that
 //!   halted is slow to wake), so it is measured: each sender that wakes a receiver leaves the time.
-//! - By default take twice that: if two threads that hand to and fro both sleep, each waits for
-//!   the other's wake-up as well as its own, and would never start to spin again. A greater multiple trades CPU time
-//!   for latency.
+//! - By default take twice that: if two threads that hand to and fro both sleep, each waits for the
+//!   other's wake-up as well as its own, and would never start to spin again. A greater multiple
+//!   trades CPU time for latency.
 //! - Within this limit, use four times the usual length of successful spins.
-//! - When two spins in a row end in a long sleep, skip spinning for 1, 8, 64 ... waits. Large steps are safe, as short
-//!   waits are detected without a spin: after a sleep of at most three quarters of the limit, the next wait spins. If
-//!   this spin fails, the short sleep was an exception, as after a late wake-up, and the number of skipped waits grows
-//!   as before, unless the next sleep is short again.
+//! - When two spins in a row end in a long sleep, skip spinning for 1, 8, 64 ... waits. Large steps
+//!   are safe, as short waits are detected without a spin: after a sleep of at most three quarters
+//!   of the limit, the next wait spins. If this spin fails, the short sleep was an exception, as
+//!   after a late wake-up, and the number of skipped waits grows as before, unless the next sleep
+//!   is short again.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
 //! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last rule.
@@ -33,13 +34,14 @@ const MEAN_SHIFT: u32 = 3;
 const POLLS_HEADROOM: u32 = 4;
 /// Ratio of [`SpinPolicy::limit_polls`] to the minimum of [`SpinPolicy::budget_polls`].
 const BUDGET_MIN_DIVISOR: u32 = 16;
-/// Ratio of the longest spin to the margin: spins resume after a sleep that is shorter than the longest spin by at least
-/// this margin. Without it, waits about as long as the longest spin would make the receiver spin to the limit, often in
-/// vain.
+/// Ratio of the longest spin to the margin: spins resume after a sleep that is shorter than the
+/// longest spin by at least this margin. Without it, waits about as long as the longest spin would
+/// make the receiver spin to the limit, often in vain.
 const NEAR_MARGIN_DIVISOR: u64 = 4;
 /// Maximum number of consecutive failed spins after which the next wait still spins.
 const MISSES_ALLOWED: u32 = 1;
-/// Factor by which each further failed spin increases the number of waits without a spin, as a shift: `2^QUIET_SHIFT`.
+/// Factor by which each further failed spin increases the number of waits without a spin, as a
+/// shift: `2^QUIET_SHIFT`.
 const QUIET_SHIFT: u32 = 3;
 /// Maximum number of polls of a spin. It is so small that neither [`POLLS_HEADROOM`] nor the scale
 /// of the mean can overflow.
@@ -67,7 +69,8 @@ pub struct Stats {
     pub found_pending: u64,
     /// Number of waits that completed while spinning.
     pub by_spinning: u64,
-    /// Number of waits that completed while yielding to other threads, as a [`Parker`](crate::Parker) does.
+    /// Number of waits that completed while yielding to other threads, as a
+    /// [`Parker`](crate::Parker) does.
     pub by_yielding: u64,
     /// Number of waits that slept in the kernel and were woken.
     pub by_sleeping: u64,
@@ -134,8 +137,8 @@ pub struct SpinPolicy {
 }
 
 impl SpinPolicy {
-    /// Creates a policy that has no results of earlier waits. `poll_ps` is the duration of one poll in a spin, in
-    /// ps; `config` is not checked (see [`Config::validate`]).
+    /// Creates a policy that has no results of earlier waits. `poll_ps` is the duration of one poll
+    /// in a spin, in ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
     pub fn new(config: Config, poll_ps: u64) -> Self {
         let mut engine = Self {
@@ -200,10 +203,10 @@ impl SpinPolicy {
         self.budget_polls = (mean_polls * POLLS_HEADROOM).clamp(budget_min, self.limit_polls);
     }
 
-    /// Records that the wait slept until a sender woke it. The notification came `after_ns` after the end of the spin or,
-    /// without a spin, after the start of the sleep. `wake_ns` is the time from the sender's wake
-    /// until the receiver ran; `None` if unknown or not the cost of a wake, as when both shared a
-    /// CPU.
+    /// Records that the wait slept until a sender woke it. The notification came `after_ns` after
+    /// the end of the spin or, without a spin, after the start of the sleep. `wake_ns` is the time
+    /// from the sender's wake until the receiver ran; `None` if unknown or not the cost of a wake,
+    /// as when both shared a CPU.
     pub fn record_woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
         if let Some(wake_ns) = wake_ns {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
@@ -248,7 +251,8 @@ impl SpinPolicy {
         if let Some(steps) = self.misses_in_row.checked_sub(MISSES_ALLOWED + 1) {
             let quiet = 1u32.checked_shl(steps.saturating_mul(QUIET_SHIFT)).unwrap_or(u32::MAX);
             self.quiet_waits_left = quiet.min(self.quiet_waits_max);
-            // The spin after these waits tries the limit: a shorter one would not find out if spinning pays again.
+            // The spin after these waits tries the limit: a shorter one would not find out if
+            // spinning pays again.
             self.budget_polls = self.limit_polls;
         }
     }

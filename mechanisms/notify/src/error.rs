@@ -44,11 +44,12 @@ pub enum MapError {
         /// Size of the core in bytes.
         needed_bytes: u64,
     },
-    /// The file is not sealed against shrinking. If it shrank, an access to the mapping would kill the process.
+    /// The file is not sealed against shrinking. If it shrank, an access to the mapping would kill
+    /// the process.
     #[error("the file is not sealed against shrinking: was it made by MappedCore::create()?")]
     NotSealed,
-    /// The file is not memory of small pages. Huge pages may run out when they are first touched, which would kill the
-    /// process.
+    /// The file is not memory of small pages. Huge pages may run out when they are first touched,
+    /// which would kill the process.
     #[error("the file is not memory of small pages: was it made by MappedCore::create()?")]
     NotSmallPages,
 }

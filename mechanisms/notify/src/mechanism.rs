@@ -15,7 +15,8 @@ pub trait Notify: Send + Sync {
     /// Never.
     ///
     /// # Panics
-    /// If the kernel refuses a system call that it allowed before (because of a new seccomp filter).
+    /// If the kernel refuses a system call that it allowed before (because of a new seccomp
+    /// filter).
     fn notify(&self);
 }
 
@@ -44,7 +45,8 @@ pub trait Wait: Send {
     /// Up to `timeout`, and the kernel's timer slack (50 µs unless set otherwise).
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64>;
 
-    /// Consumes all pending notifications without waiting, and returns their number; `None` if there are none.
+    /// Consumes all pending notifications without waiting, and returns their number; `None` if
+    /// there are none.
     ///
     /// # Blocking
     /// Never.
@@ -71,16 +73,19 @@ pub trait Mechanism: 'static {
     const NAME: &'static str;
     /// One-line description of the mechanism for tables.
     const DESCRIPTION: &'static str;
-    /// `true` if a wait returns the number of notifications that it consumed; `false` if it returns 1.
+    /// `true` if a wait returns the number of notifications that it consumed; `false` if it
+    /// returns 1.
     const COUNTS_NOTIFICATIONS: bool;
     /// Type of the sending end.
     type Sender: Notify + Clone + 'static;
     /// Type of the receiving end.
     type Receiver: Wait + 'static;
 
-    /// Creates a sender and a receiver that are connected within this process, with nothing pending.
+    /// Creates a sender and a receiver that are connected within this process, with nothing
+    /// pending.
     ///
     /// # Errors
-    /// [`PairError`] if the kernel gives no descriptor. Mechanisms that only need memory do not fail.
+    /// [`PairError`] if the kernel gives no descriptor. Mechanisms that only need memory do not
+    /// fail.
     fn pair() -> Result<(Self::Sender, Self::Receiver), PairError>;
 }

@@ -26,8 +26,8 @@ use handover_base::sync::const_unless_loom;
 
 /// State in a [`ParkWord`] of a receiver that is awake.
 const STATE_AWAKE: u32 = 0;
-/// Mask of the lowest two bits, which hold the state. The bits above hold the CPU number, plus one, of the sender
-/// that woke the receiver.
+/// Mask of the lowest two bits, which hold the state. The bits above hold the CPU number, plus one,
+/// of the sender that woke the receiver.
 const STATE_MASK: u32 = 0b11;
 /// State in a [`ParkWord`] of a receiver that a sender has woken.
 const STATE_WOKEN: u32 = 0b11;
@@ -96,8 +96,9 @@ impl ParkWord {
             .and_then(sleep_object)
     }
 
-    /// Declares the receiver asleep; called by the receiver. *Afterwards* it must check for work once more, and
-    /// call [`withdraw_sleep`](Self::withdraw_sleep) if there is any; otherwise it may sleep.
+    /// Declares the receiver asleep; called by the receiver. *Afterwards* it must check for work
+    /// once more, and call [`withdraw_sleep`](Self::withdraw_sleep) if there is any; otherwise it
+    /// may sleep.
     #[inline]
     pub fn declare_sleep(&self, sleep_kind: SleepObject) {
         // Relaxed: ordered by the fence.
@@ -124,8 +125,8 @@ impl ParkWord {
         sleep_object(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// Returns the word as a futex to sleep on and to wake. The kernel lets the receiver sleep while the word is
-    /// `SleepObject::Word as u32`.
+    /// Returns the word as a futex to sleep on and to wake. The kernel lets the receiver sleep
+    /// while the word is `SleepObject::Word as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {

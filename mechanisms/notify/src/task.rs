@@ -1,6 +1,6 @@
-//! Notification whose receiver learns that all senders were dropped. The state word is the same, but the receiver is a
-//! thread that sleeps without spinning, or a task of any executor (this crate depends on none): with the feature
-//! `async`, `receiver.notified()` is a future.
+//! Notification whose receiver learns that all senders were dropped. The state word is the same,
+//! but the receiver is a thread that sleeps without spinning, or a task of any executor (this crate
+//! depends on none): with the feature `async`, `receiver.notified()` is a future.
 //!
 //! ```
 //! use handover_notify::{Notify, task};
@@ -26,7 +26,8 @@ use {
     std::time::{Duration, Instant},
 };
 
-/// Error of waiting for a notification that cannot come: all senders were dropped, and nothing is pending.
+/// Error of waiting for a notification that cannot come: all senders were dropped, and nothing is
+/// pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no notification can come: all senders were dropped")]
 pub struct ClosedError;
@@ -55,11 +56,12 @@ pub fn pair() -> (Sender, Receiver) {
     (Sender { core }, receiver)
 }
 
-/// Sending end of a notification; clone it for more senders. Dropping the last sender closes the receiver.
+/// Sending end of a notification; clone it for more senders. Dropping the last sender closes the
+/// receiver.
 ///
 /// # Cost of a notification
-/// One exchange, and the transfer of a cache line if the receiver has accessed it since. If the receiver
-/// sleeps, also a lock and the waker's own cost.
+/// One exchange, and the transfer of a cache line if the receiver has accessed it since. If the
+/// receiver sleeps, also a lock and the waker's own cost.
 pub struct Sender {
     core: Arc<TaskCore>,
 }
@@ -84,8 +86,8 @@ impl Clone for Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // AcqRel: pairs with itself in the other senders, and with the Acquire in Receiver::is_closed(): all
-        // notifications come before the count is zero.
+        // AcqRel: pairs with itself in the other senders, and with the Acquire in
+        // Receiver::is_closed(): all notifications come before the count is zero.
         if self.core.senders_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.core.waker.wake_one();
         }
@@ -98,7 +100,8 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// Receiving end of a notification, for one thread or task at a time, as its methods take `&mut self`.
+/// Receiving end of a notification, for one thread or task at a time, as its methods take
+/// `&mut self`.
 pub struct Receiver {
     core: Arc<TaskCore>,
     registration: Registration,
@@ -134,15 +137,15 @@ impl Receiver {
     /// Dropping the future loses no notification: it consumes one only when it completes.
     ///
     /// # Cost
-    /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise an exchange more, and a
-    /// lock or two to store the waker.
+    /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise an
+    /// exchange more, and a lock or two to store the waker.
     #[cfg(feature = "async")]
     pub fn notified(&mut self) -> Notified<'_> {
         Notified { receiver: self }
     }
 
-    /// Polls for a notification, and consumes all that are pending: for futures and streams written by hand. The task
-    /// of the last call that returned `Pending` is woken.
+    /// Polls for a notification, and consumes all that are pending: for futures and streams written
+    /// by hand. The task of the last call that returned `Pending` is woken.
     ///
     /// # Errors
     /// [`ClosedError`] if all senders were dropped and nothing is pending.
@@ -150,8 +153,9 @@ impl Receiver {
         let mut ended = self.take_result();
         if ended.is_none() {
             self.core.waker.register(&mut self.registration, context.waker());
-            // After the registration: a sender that finds the receiver asleep wakes its task. If a notification is
-            // pending instead, or the last sender was dropped meanwhile, the task need not wait.
+            // After the registration: a sender that finds the receiver asleep wakes its task. If a
+            // notification is pending instead, or the last sender was dropped meanwhile, the task
+            // need not wait.
             let _sleeps = self.core.word.declare_sleep();
             ended = self.take_result();
         }
@@ -162,8 +166,8 @@ impl Receiver {
 
     /// Waits until a notification is pending, and consumes all that are pending.
     ///
-    /// Once [`Sender::notify`](Notify::notify) has returned, a wait that is under way or begins later completes, and
-    /// sees the earlier writes of that sender.
+    /// Once [`Sender::notify`](Notify::notify) has returned, a wait that is under way or begins
+    /// later completes, and sees the earlier writes of that sender.
     ///
     /// # Errors
     /// [`ClosedError`] if all senders were dropped and nothing is pending.
@@ -172,16 +176,16 @@ impl Receiver {
     /// Until a sender notifies, or the last one is dropped: sleeps without spinning.
     ///
     /// # Cost
-    /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise also an exchange, a lock
-    /// or two to store the waker, an allocation, and a wake-up by the kernel. [`adaptive`](crate::adaptive) costs less,
-    /// and does not learn that its senders were dropped.
+    /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise also
+    /// an exchange, a lock or two to store the waker, an allocation, and a wake-up by the kernel.
+    /// [`adaptive`](crate::adaptive) costs less, and does not learn that its senders were dropped.
     #[cfg(not(handover_loom))]
     pub fn notified_blocking(&mut self) -> Result<(), ClosedError> {
         self.notified_until(None).expect("a wait without a deadline ended without a result")
     }
 
-    /// Waits like [`notified_blocking`](Self::notified_blocking), for at most `timeout`; returns `false` if no
-    /// notification came.
+    /// Waits like [`notified_blocking`](Self::notified_blocking), for at most `timeout`; returns
+    /// `false` if no notification came.
     ///
     /// # Errors
     /// As [`notified_blocking`](Self::notified_blocking).
@@ -208,7 +212,8 @@ impl Receiver {
     /// Returns the result of a wait that is over; consumes a pending notification. Returns `None`
     /// if the wait must go on.
     fn take_result(&self) -> Option<Result<(), ClosedError>> {
-        let is_closed = self.is_closed(); // before the word, as the last notification may come before the drop
+        // Before the word, as the last notification may come before the drop.
+        let is_closed = self.is_closed();
         let is_pending = self.core.word.try_consume().is_some();
         is_pending.then_some(Ok(())).or(is_closed.then_some(Err(ClosedError)))
     }
@@ -222,7 +227,8 @@ impl Receiver {
         self.core.word.try_consume().is_some()
     }
 
-    /// Returns `true` if all senders were dropped; a notification may be pending. Once true, it stays true.
+    /// Returns `true` if all senders were dropped; a notification may be pending. Once true, it
+    /// stays true.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the AcqRel in Sender::drop(): all notifications are visible.

@@ -14,8 +14,9 @@
 //!      └─────────────────── withdraw: compare-and-swap ────────────────────────────┘
 //! ```
 //!
-//! Senders only ever write PENDING; the one receiver makes all other transitions. So a receiver that has seen PENDING
-//! knows that it stays, and a receiver that has declared SLEEPING knows that only PENDING can follow.
+//! Senders only ever write PENDING; the one receiver makes all other transitions. So a receiver
+//! that has seen PENDING knows that it stays, and a receiver that has declared SLEEPING knows that
+//! only PENDING can follow.
 //!
 //! **No wake-up is lost** because there is one word, and all accesses to it (but the hints) are
 //! read-modify-writes, which are totally ordered. A notification comes either before the receiver's
@@ -25,17 +26,18 @@
 //! value differs. No fence and no sequentially consistent access is needed.
 //!
 //! **A pending word is exchanged again** by the next sender, though its value would stay the same.
-//! Leaving it alone (load, see PENDING, return) would be wrong: the receiver would acquire the writes that the
-//! *first* sender released, and could miss those that the second made before it notified. A sequentially consistent
-//! fence before the load would make it right, at the same cost as the exchange.
+//! Leaving it alone (load, see PENDING, return) would be wrong: the receiver would acquire the
+//! writes that the *first* sender released, and could miss those that the second made before it
+//! notified. A sequentially consistent fence before the load would make it right, at the same cost
+//! as the exchange.
 
 use handover_base::sync::atomic::{AtomicU32, Ordering};
 use handover_base::sync::const_unless_loom;
 
 /// State of a [`StateWord`]: no notification is pending, and the receiver is awake.
 const EMPTY: u32 = 0;
-/// State of a [`StateWord`]: a notification is pending. The bits from [`CPU_SHIFT`] on hold the CPU number of its
-/// sender, plus one.
+/// State of a [`StateWord`]: a notification is pending. The bits from [`CPU_SHIFT`] on hold the CPU
+/// number of its sender, plus one.
 const PENDING: u32 = 1;
 /// State of a [`StateWord`]: no notification is pending, and the receiver sleeps.
 const SLEEPING: u32 = 2;
@@ -47,12 +49,13 @@ pub(crate) const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 /// CPU on which the last sender ran when it notified; `None` if unknown.
 pub type SenderCpu = Option<u32>;
 
-/// Atomic word through which many senders notify one receiver. The source file and the crate's README have its state
-/// diagram.
+/// Atomic word through which many senders notify one receiver. The source file and the crate's
+/// README have its state diagram.
 ///
-/// This is the bare protocol, without system calls and time. Most users want [`Adaptive`](crate::Adaptive). A
-/// mechanism with a sleep of its own (a ring's consumer, an event loop) builds on this: [`notify`](Self::notify)
-/// returns whether to wake, and [`sleep_until_notified`](Self::sleep_until_notified) takes the sleep as a closure.
+/// This is the bare protocol, without system calls and time. Most users want
+/// [`Adaptive`](crate::Adaptive). A mechanism with a sleep of its own (a ring's consumer, an event
+/// loop) builds on this: [`notify`](Self::notify) returns whether to wake, and
+/// [`sleep_until_notified`](Self::sleep_until_notified) takes the sleep as a closure.
 ///
 /// All zeroes are a fresh word. In shared memory any process may write it, at any time. A word that
 /// holds none of the three states counts as pending; whatever is written, no call panics, and none
@@ -82,13 +85,14 @@ impl StateWord {
     #[must_use = "true: the receiver sleeps, and nobody else will wake it"]
     pub fn notify(&self, sender_cpu: SenderCpu) -> bool {
         let cpu_plus_one = sender_cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
-        // Release: publishes this sender's writes to the Acquire in try_consume(). Overwriting another sender's
-        // PENDING continues its release sequence, so that the receiver acquires both.
+        // Release: publishes this sender's writes to the Acquire in try_consume(). Overwriting
+        // another sender's PENDING continues its release sequence, so that the receiver acquires
+        // both.
         self.word.swap(PENDING | cpu_plus_one << CPU_SHIFT, Ordering::Release) == SLEEPING
     }
 
-    /// Consumes a pending notification, and returns the CPU of its last sender; `None` if nothing is pending. Called
-    /// by the receiver.
+    /// Consumes a pending notification, and returns the CPU of its last sender; `None` if nothing
+    /// is pending. Called by the receiver.
     ///
     /// # Cost
     /// A load if nothing is pending; otherwise that and one exchange.
@@ -98,21 +102,24 @@ impl StateWord {
         if !is_pending(self.word.load(Ordering::Relaxed)) {
             return None;
         }
-        // Acquire: pairs with the Release in notify(), of the last sender and of those merged with it.
+        // Acquire: pairs with the Release in notify(), of the last sender and of those merged with
+        // it.
         let was = self.word.swap(EMPTY, Ordering::Acquire);
         // In shared memory another process may have consumed it in between.
         is_pending(was).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
-    /// Sleeps until notified, and consumes the notification; `None` if `sleep` returned `false` first. Called by the
-    /// receiver.
+    /// Sleeps until notified, and consumes the notification; `None` if `sleep` returned `false`
+    /// first. Called by the receiver.
     ///
-    /// `sleep` is called with the word and the value that it has while the receiver may sleep. It must return at once
-    /// if the word differs, and when the sender for which [`notify`](Self::notify) returned `true` wakes the
-    /// receiver; it may return spuriously. It returns whether to continue: `false` means out of time.
+    /// `sleep` is called with the word and the value that it has while the receiver may sleep. It
+    /// must return at once if the word differs, and when the sender for which
+    /// [`notify`](Self::notify) returned `true` wakes the receiver; it may return spuriously. It
+    /// returns whether to continue: `false` means out of time.
     ///
-    /// If the senders are other processes, `sleep` should return after a bounded time: a sender that is killed
-    /// between `notify` and its wake leaves the word pending, and the next sender wakes no one.
+    /// If the senders are other processes, `sleep` should return after a bounded time: a sender
+    /// that is killed between `notify` and its wake leaves the word pending, and the next sender
+    /// wakes no one.
     ///
     /// # Blocking
     /// As long as `sleep` does.
@@ -134,15 +141,16 @@ impl StateWord {
         }
     }
 
-    /// Declares the receiver asleep; returns `false` if it must not sleep, as a notification is pending. Called by the
-    /// receiver.
+    /// Declares the receiver asleep; returns `false` if it must not sleep, as a notification is
+    /// pending. Called by the receiver.
     ///
     /// After `true`, either sleep in a way that the waking sender ends, or call
     /// [`withdraw_sleep`](Self::withdraw_sleep).
     #[inline]
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn declare_sleep(&self) -> bool {
-        // Relaxed both ways: going to sleep publishes nothing, and after a failure try_consume() acquires.
+        // Relaxed both ways: going to sleep publishes nothing, and after a failure try_consume()
+        // acquires.
         let declared =
             self.word.compare_exchange(EMPTY, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
         declared.is_ok() || declared == Err(SLEEPING)

@@ -27,10 +27,11 @@
 //! | `task_that_was_cancelled_*` (2) | `task`: `notify`, drop | | `notified` cancelled, `poll_notified` by another task, `notified` until closed |
 //! | `mixed_task_waits_*` (2) | `task`: `notify`, drop | sender: the same | `notified` cancelled, `notified` until closed |
 //!
-//! Mutations that loom has detected, each by a deadlock: the futex's comparison left out; `declare_sleep` or
-//! `withdraw` as a store; the sender's exchange as a load and a store, or left out if the word is pending already;
-//! the Release or the Acquire weakened to Relaxed. For the park word: either fence left out, or the check after the
-//! declaration. For `a_sender_killed_*`: a sleep without a bound.
+//! Mutations that loom has detected, each by a deadlock: the futex's comparison left out;
+//! `declare_sleep` or `withdraw` as a store; the sender's exchange as a load and a store, or left
+//! out if the word is pending already; the Release or the Acquire weakened to Relaxed. For the park
+//! word: either fence left out, or the check after the declaration. For `a_sender_killed_*`: a
+//! sleep without a bound.
 #![cfg(handover_loom)]
 
 use handover_base::loom_support::{Futex, explore};
@@ -167,7 +168,8 @@ fn timed_out_wait_loses_no_notification() {
     });
 }
 
-/// Another process may read or write the word too; the worst effect must be a missing or an additional notification.
+/// Another process may read or write the word too; the worst effect must be a missing or an
+/// additional notification.
 #[test]
 fn one_of_two_receivers_consumes_a_notification() {
     loom::model(|| {
@@ -306,7 +308,8 @@ impl Parking {
         }
     }
 
-    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if it is not woken.
+    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if it is not
+    /// woken.
     fn await_work(&self, work_min: u32) {
         while self.work.load(Relaxed) < work_min {
             self.park.declare_sleep(SleepObject::Word);

@@ -1,7 +1,8 @@
 //! Cost of probes on this machine: `cargo run --release --example probe-cost -p handover-probe`.
 //!
-//! Cycles are those of the time-stamp counter. All contenders are measured in every round, in rotating order, against
-//! a bare call and two bare time stamps of the same round; the printed figures are medians over the rounds.
+//! Cycles are those of the time-stamp counter. All contenders are measured in every round, in
+//! rotating order, against a bare call and two bare time stamps of the same round; the printed
+//! figures are medians over the rounds.
 
 use handover_base::clock::{self, ticks_fenced};
 use handover_probe::{Config, Recording, disable, enable, probe, span};

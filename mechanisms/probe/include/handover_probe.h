@@ -5,19 +5,21 @@
  *     HANDOVER_SPAN_BEGIN("read", fd);                 from here ...
  *     HANDOVER_SPAN_END("read");                       ... to here, in the same file
  *
- * Names are string literals of letters, digits and ., :, _, -, /. Sites lie in a link section as those of the Rust crate handover-probe do, and
- * are switched in the same way: on x86-64 a site is `test eax, imm32` while it is off, and `jmp rel32` while
- * it is on, which differ in one byte; on aarch64 it is `nop` and `b`.
+ * Names are string literals of letters, digits and ., :, _, -, /. Sites lie in a link section as
+ * those of the Rust crate handover-probe do, and are switched in the same way: on x86-64 a site is
+ * `test eax, imm32` while it is off, and `jmp rel32` while it is on, which differ in one byte; on
+ * aarch64 it is `nop` and `b`.
  *
  * Nothing is recorded unless the recording library is loaded: the program was started by
- * `handover trace record -- PROG`, with the library in LD_PRELOAD and HANDOVER_TRACE=PATTERN, or was linked
- * with it (`handover trace library DIR` writes it out). Then HANDOVER_TRACE=PATTERN switches sites on
- * before main, and `handover trace on PID PATTERN` switches them on at any time. libhandover records and switches
- * sites too. Both libraries keep a shared object that has sites loaded after dlclose().
+ * `handover trace record -- PROG`, with the library in LD_PRELOAD and HANDOVER_TRACE=PATTERN, or
+ * was linked with it (`handover trace library DIR` writes it out). Then HANDOVER_TRACE=PATTERN
+ * switches sites on before main, and `handover trace on PID PATTERN` switches them on at any time.
+ * libhandover records and switches sites too. Both libraries keep a shared object that has sites
+ * loaded after dlclose().
  *
- * For GCC and Clang on x86-64 and aarch64 with ELF; elsewhere, and with HANDOVER_PROBE_NONE defined, the macros
- * evaluate their values and do nothing. A site is not for functions that are inlined by hand-written
- * assembly. Licence: MIT OR Apache-2.0.
+ * For GCC and Clang on x86-64 and aarch64 with ELF; elsewhere, and with HANDOVER_PROBE_NONE
+ * defined, the macros evaluate their values and do nothing. A site is not for functions that are
+ * inlined by hand-written assembly. Licence: MIT OR Apache-2.0.
  */
 #ifndef HANDOVER_PROBE_H
 #define HANDOVER_PROBE_H
@@ -48,8 +50,8 @@ struct handover_probe_meta {
 	uint16_t file_bytes;
 };
 
-/* Addresses of a site's instruction and data, and on aarch64 of the code to which it jumps while it is on, each
- * relative to its own field. */
+/* Addresses of a site's instruction and data, and on aarch64 of the code to which it jumps while it
+ * is on, each relative to its own field. */
 struct handover_probe_entry {
 	int32_t at;
 	int32_t meta;
@@ -67,7 +69,8 @@ extern void handover_probe_register(const struct handover_probe_entry *start,
 extern const struct handover_probe_entry __start_handover_probes[] __attribute__((weak, visibility("hidden")));
 extern const struct handover_probe_entry __stop_handover_probes[] __attribute__((weak, visibility("hidden")));
 
-/* Attributes of functions that are not traced as those of the program, by either kind of function entry. */
+/* Attributes of functions that are not traced as those of the program, by either kind of function
+ * entry. */
 #ifdef __has_attribute
 #if __has_attribute(patchable_function_entry)
 #define HANDOVER_UNTRACED_ no_instrument_function, patchable_function_entry(0)
@@ -103,8 +106,8 @@ handover_probe_leave_(struct handover_probe_meta **entered)
 }
 #endif
 
-/* A site's data: in assembly, under a name that no linker sees, so that a function that is inlined, cloned
- * or compiled several times has one site, whatever its linkage. */
+/* A site's data: in assembly, under a name that no linker sees, so that a function that is inlined,
+ * cloned or compiled several times has one site, whatever its linkage. */
 #define HANDOVER_TEXT__(text) #text
 #define HANDOVER_TEXT_(text) HANDOVER_TEXT__(text)
 #define HANDOVER_NAME_(title, key) "\".Lhandover." key "." title "." __FILE__ "\""
@@ -120,8 +123,8 @@ handover_probe_leave_(struct handover_probe_meta **entered)
 	".popsection\n\t"                                                                                              \
 	".endif\n\t"
 
-/* The site's instruction, what its entry has besides its address and that of its data, and the instructions that load
- * the address of its data. */
+/* The site's instruction, what its entry has besides its address and that of its data, and the
+ * instructions that load the address of its data. */
 #ifdef __aarch64__
 #define HANDOVER_INSTRUCTION_ "nop\n\t"
 #define HANDOVER_TARGET_ "\n\t.long %l[handover_on_] - ."
@@ -132,8 +135,8 @@ handover_probe_leave_(struct handover_probe_meta **entered)
 #define HANDOVER_ADDRESS_(name) "lea " name "(%%rip), %0"
 #endif
 
-/* The site's instruction, the code to which it jumps while it is on, and its entry: in the group of its
- * function's section, so that a linker drops both or neither. */
+/* The site's instruction, the code to which it jumps while it is on, and its entry: in the group of
+ * its function's section, so that a linker drops both or neither. */
 #define HANDOVER_SITE_(title, key, kind, values, statement)                                                            \
 	do {                                                                                                           \
 		__label__ handover_on_;                                                                                \
@@ -194,10 +197,12 @@ handover_probe_leave_(struct handover_probe_meta **entered)
 /* HANDOVER_PROBE(name[, value[, value]]): an event. */
 #define HANDOVER_PROBE(...)                                                                                            \
 	HANDOVER_FOURTH_(__VA_ARGS__, HANDOVER_MARK_3, HANDOVER_MARK_2, HANDOVER_MARK_1, 0)(__VA_ARGS__)
-/* HANDOVER_SPAN(name[, value[, value]]): an event here, and one when the scope is left, by an exception too. */
+/* HANDOVER_SPAN(name[, value[, value]]): an event here, and one when the scope is left, by an
+ * exception too. */
 #define HANDOVER_SPAN(...)                                                                                             \
 	HANDOVER_FOURTH_(__VA_ARGS__, HANDOVER_SCOPE_3, HANDOVER_SCOPE_2, HANDOVER_SCOPE_1, 0)(__LINE__, __VA_ARGS__)
-/* HANDOVER_SPAN_BEGIN(name[, value[, value]]) and HANDOVER_SPAN_END(name): both ends by hand, in one file. */
+/* HANDOVER_SPAN_BEGIN(name[, value[, value]]) and HANDOVER_SPAN_END(name): both ends by hand, in
+ * one file. */
 #define HANDOVER_SPAN_BEGIN(...)                                                                                       \
 	HANDOVER_FOURTH_(__VA_ARGS__, HANDOVER_BEGIN_3, HANDOVER_BEGIN_2, HANDOVER_BEGIN_1, 0)(__VA_ARGS__)
 #define HANDOVER_SPAN_END(title) HANDOVER_END_(title)

@@ -239,7 +239,8 @@ mod tests {
     use crate::lane::{FORM_LEAVE, FORM_ONE_VALUE, FORM_TWO_VALUES};
     use proptest::prelude::*;
 
-    /// Words of a block with events at these times and codes, and with values where their forms have any.
+    /// Words of a block with events at these times and codes, and with values where their forms
+    /// have any.
     fn block(events: &[(u64, u64)]) -> Vec<u64> {
         let words = events.iter().flat_map(|(since, code)| {
             let event = since << CODE_BITS | code;

@@ -54,8 +54,8 @@ impl Config {
     /// Returns a configuration that records each thread's newest events into the trace `path`.
     /// Rings of 1 MiB a thread hold about 130,000 events.
     ///
-    /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can delay a thread now and
-    /// then; in `/dev/shm` nothing does.
+    /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can
+    /// delay a thread now and then; in `/dev/shm` nothing does.
     #[must_use]
     pub fn last(path: impl Into<PathBuf>) -> Self {
         Self {

@@ -14,9 +14,9 @@ const READ_ATTEMPTS_MAX: u32 = 20;
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
 /// Returns the configuration of the recording that another process has requested in this process's
-/// memory. Returns `None` if there is no request. The request has a line each for the file, the policy, the ring's size, the
-/// wait, the maximum number of threads, the path of the rings (empty for the default), the time of
-/// the request, and the checksum of these.
+/// memory. Returns `None` if there is no request. The request has a line each for the file, the
+/// policy, the ring's size, the wait, the maximum number of threads, the path of the rings (empty
+/// for the default), the time of the request, and the checksum of these.
 pub(crate) fn pending_request() -> Option<Config> {
     for _ in 0..READ_ATTEMPTS_MAX {
         let text = CONTROL.written_bytes();

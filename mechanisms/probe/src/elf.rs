@@ -10,8 +10,8 @@ use std::io;
 pub(crate) struct ElfSection {
     pub offset: u64,
     pub bytes: u64,
-    /// Distance from this section to the code: how much further the code's segment is mapped from its offset in the file
-    /// than this section.
+    /// Distance from this section to the code: how much further the code's segment is mapped from
+    /// its offset in the file than this section.
     pub code_shift: u64,
 }
 
@@ -65,7 +65,8 @@ pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<
     Ok(None)
 }
 
-/// Returns the difference between address and offset of the executable segment; `None` if there is none.
+/// Returns the difference between address and offset of the executable segment; `None` if there is
+/// none.
 fn code_shift(file: &impl ReadAt, header: &[u8; HEADER_BYTES]) -> io::Result<Option<u64>> {
     let (table, count) = (u64_at(header, 32), u64::from(u16_at(header, 56)));
     for index in 0..count {

@@ -70,8 +70,8 @@ impl RingsFile {
         }
     }
 
-    /// Appends a lane to the file and returns its memory mapping. Preallocates the lane's disk blocks, so that writes
-    /// to the mapping cannot fail for lack of space.
+    /// Appends a lane to the file and returns its memory mapping. Preallocates the lane's disk
+    /// blocks, so that writes to the mapping cannot fail for lack of space.
     pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<LaneMemory> {
         let bytes = PAGE_BYTES + words_count * 8;
         reserve_bytes(&self.file, self.end, bytes)?;
@@ -161,8 +161,8 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
-/// Returns the absolute path of a recording's file, with symbolic links resolved if it exists. Readers open it later,
-/// from another folder, and follow no links.
+/// Returns the absolute path of a recording's file, with symbolic links resolved if it exists.
+/// Readers open it later, from another folder, and follow no links.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }

@@ -39,7 +39,8 @@ pub struct TraceHeader {
     pub session: u64,
     pub pid: u32,
     pub parent_pid: u32,
-    /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of CLOCK_MONOTONIC.
+    /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of
+    /// CLOCK_MONOTONIC.
     pub is_tsc: bool,
     /// Number of ticks per second.
     pub ticks_hz: f64,
@@ -49,8 +50,8 @@ pub struct TraceHeader {
     pub boot: [u64; 2],
     /// Number of words of each thread's ring.
     pub ring_words: u64,
-    /// Time at which the process started, in clock ticks since the boot, which tells processes with the same ID apart.
-    /// 0 if unknown.
+    /// Time at which the process started, in clock ticks since the boot, which tells processes with
+    /// the same ID apart. 0 if unknown.
     pub process_start: u64,
     // The words from here on change while recording; the checksum does not cover them.
     /// Clock readings when this header was written.

@@ -14,9 +14,11 @@
 //! enough for an event, and its first word is its number, so that a reader of the bare ring finds
 //! the oldest. An event does not straddle blocks.
 //!
-//! Time is an argument, and the memory is a trait, so that this very code is model-checked (`tests/model.rs`).
+//! Time is an argument, and the memory is a trait, so that this very code is model-checked
+//! (`tests/model.rs`).
 //!
-//! Source: keeping the state beside the value is FastForward's idea (Giacomoni, Moseley, Vachharajani, PPoPP 2008).
+//! Source: keeping the state beside the value is FastForward's idea (Giacomoni, Moseley,
+//! Vachharajani, PPoPP 2008).
 
 pub use crate::layout::{BLOCK_HEADER_WORDS, CODE_BITS, FORM_LEAVE};
 
@@ -62,7 +64,8 @@ pub trait LaneWords {
     fn load(&self, position: u64) -> u64;
     /// Stores a word. Release: publishes earlier stores to [`load`](LaneWords::load).
     fn store(&self, position: u64, word: u64);
-    /// Sets `count` words from `position` on to zero. A concurrent reader detects this by the number of the block.
+    /// Sets `count` words from `position` on to zero. A concurrent reader detects this by the
+    /// number of the block.
     fn clear(&self, position: u64, count: u64);
     /// Stores the counts of recorded and lost events, for a reader after a crash.
     fn store_counts(&self, recorded: u64, lost: u64);
@@ -146,8 +149,8 @@ impl<W: LaneWords> Lane<W> {
         self.stop_writer();
     }
 
-    /// Records that recording into this lane has failed, so that further events are counted as lost.
-    /// A closed lane stays closed, so that its writer joins the next recording.
+    /// Records that recording into this lane has failed, so that further events are counted as
+    /// lost. A closed lane stays closed, so that its writer joins the next recording.
     pub fn record_failure(&self) {
         // Relaxed: stop_writer() orders the state. A failure only means that the lane is not open.
         let _ = self.state.compare_exchange(
@@ -172,8 +175,9 @@ impl<W: LaneWords> Lane<W> {
         self.state.load(Ordering::Relaxed) == LANE_CLOSED
     }
 
-    /// Returns the number of events recorded, including overwritten events, and the number of events lost. Both are
-    /// exact once the writer is dropped; before that, the first may lack the events of a block.
+    /// Returns the number of events recorded, including overwritten events, and the number of
+    /// events lost. Both are exact once the writer is dropped; before that, the first may lack the
+    /// events of a block.
     pub fn recorded_and_lost_counts(&self) -> (u64, u64) {
         let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
         (self.recorded.load(Ordering::Relaxed), lost)
@@ -218,8 +222,8 @@ pub enum WriteResult {
     Recorded,
     /// The event is counted as lost, because the ring has no space or recording has failed.
     Lost,
-    /// The ring has no space, and the event is neither stored nor counted. The caller may retry once there [is
-    /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
+    /// The ring has no space, and the event is neither stored nor counted. The caller may retry
+    /// once there [is space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
     /// The lane is closed, and the event is not counted. The caller should drop the writer.
     Closed,
@@ -243,7 +247,8 @@ pub struct Writer<W: LaneWords> {
     recorded: Cell<u64>,
     /// Number of events counted as lost so far.
     lost: Cell<u64>,
-    /// `true` after an unsuccessful wait for space. Until there is space again, events are lost without waiting.
+    /// `true` after an unsuccessful wait for space. Until there is space again, events are lost
+    /// without waiting.
     has_given_up: Cell<bool>,
 }
 
@@ -269,7 +274,8 @@ impl<W: LaneWords> Writer<W> {
         &self.lane
     }
 
-    /// Records an event without values. `code` is the site's number, shifted left by two, plus the form.
+    /// Records an event without values. `code` is the site's number, shifted left by two, plus the
+    /// form.
     #[inline(always)]
     pub fn write(&self, code: u64, now_ticks: u64) -> WriteResult {
         match self.reserve(now_ticks, 1) {
@@ -378,8 +384,8 @@ impl<W: LaneWords> Writer<W> {
         self.block_start.set(start + BLOCK_HEADER_WORDS);
         self.values_count.set(0);
         lane.limit.store(start + BLOCK_WORDS, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in stop_writer(): either the state is seen here, or the zero of
-        // stop_writer() is stored after this limit.
+        // SeqCst: pairs with the fence in stop_writer(): either the state is seen here, or the zero
+        // of stop_writer() is stored after this limit.
         fence(Ordering::SeqCst);
         if lane.state.load(Ordering::Relaxed) != LANE_OPEN {
             lane.limit.store(0, Ordering::Relaxed);
@@ -504,7 +510,8 @@ impl Drainer {
         Some((self.base_ticks, rest))
     }
 
-    /// Skips the events of the current block, which [`copy_block_rest`](Drainer::copy_block_rest) has copied.
+    /// Skips the events of the current block, which [`copy_block_rest`](Drainer::copy_block_rest)
+    /// has copied.
     pub fn skip_block(&mut self) {
         self.block += 1;
         self.position = self.block * BLOCK_WORDS;

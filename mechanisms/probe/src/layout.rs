@@ -1,6 +1,8 @@
-//! Numbers of a trace's format: the one definition for this crate and for the recording library in C.
+//! Numbers of a trace's format: the one definition for this crate and for the recording library in
+//! C.
 //!
-//! The build script of handover-trace includes this file and writes a C header from it, so it depends on nothing.
+//! The build script of handover-trace includes this file and writes a C header from it, so it
+//! depends on nothing.
 
 /// Magic number of a trace: the first word of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
@@ -141,11 +143,12 @@ pub mod thread {
     pub const PAGE_DRAINED_FIELD: usize = 19;
     /// Index, in a lane's page, of a flag that is set once another thread may reuse the lane.
     pub const PAGE_FREE_FIELD: usize = 20;
-    /// Index, in a lane's page, of the time, in ns, that the thread has waited for space. Only the recording library in
-    /// C writes it.
+    /// Index, in a lane's page, of the time, in ns, that the thread has waited for space. Only the
+    /// recording library in C writes it.
     pub const PAGE_WAITED_NS_FIELD: usize = 21;
-    /// Index, in a lane's page, of the number of calls that were not traced because they were nested too deeply or on
-    /// another stack than the thread's. Only the recording library in C writes it.
+    /// Index, in a lane's page, of the number of calls that were not traced because they were
+    /// nested too deeply or on another stack than the thread's. Only the recording library in C
+    /// writes it.
     pub const PAGE_UNTRACED_CALLS_FIELD: usize = 22;
     /// Index of a flag that is set if the lane's new events overwrite old ones.
     pub const OVERWRITES_FIELD: usize = 7;

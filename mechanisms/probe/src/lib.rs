@@ -10,7 +10,8 @@
 // - `stream`: the thread that writes a stream; `recording`: this process's recording;
 // - `record`: functions that sites call; `startup` and `raw::start`: before `main`.
 //
-// `read` and `other_process` stand beside these: readers of traces, and switching in another process.
+// `read` and `other_process` stand beside these: readers of traces, and switching in another
+// process.
 
 mod backend;
 #[doc(hidden)]

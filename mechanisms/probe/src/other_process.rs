@@ -1,8 +1,9 @@
 //! Switching the sites of another process.
 //!
-//! The other process does not take part: it needs no thread, signal or socket for this. Its sites are found in the ELF
-//! sections of the files that it maps, and switched by writing the code of their instructions into its memory. The recording's
-//! configuration is written into its memory too; its first event reads it.
+//! The other process does not take part: it needs no thread, signal or socket for this. Its sites
+//! are found in the ELF sections of the files that it maps, and switched by writing the code of
+//! their instructions into its memory. The recording's configuration is written into its memory
+//! too; its first event reads it.
 //!
 //! ```no_run
 //! use handover_probe::{Config, other_process::Process};
@@ -79,7 +80,8 @@ impl Process {
     /// Opens process `pid`, and finds the probe sites in its program and its shared objects.
     ///
     /// # Errors
-    /// If there is no such process, this process may not trace it (as a debugger would), or it has no sites.
+    /// If there is no such process, this process may not trace it (as a debugger would), or it has
+    /// no sites.
     pub fn attach(pid: u32) -> Result<Self, OtherProcessError> {
         let folder = format!("/proc/{pid}");
         let maps = std::fs::read_to_string(format!("{folder}/maps"))
@@ -108,7 +110,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Returns the process's sites. [`Site::is_on`] is the state that `attach` read, or that this value has set since.
+    /// Returns the process's sites. [`Site::is_on`] is the state that `attach` read, or that this
+    /// value has set since.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
         &self.sites
@@ -125,8 +128,8 @@ impl Process {
     ///
     /// If that recording cannot be started (because its path is not writable, for example), the
     /// process reports it on its stderr and does not try this request again. Call `enable` again,
-    /// with the same or another `config`, once the cause is removed. A C program takes only its first
-    /// request.
+    /// with the same or another `config`, once the cause is removed. A C program takes only its
+    /// first request.
     ///
     /// # Errors
     /// If a number in `config` is out of range, a path in it is not absolute or is too long, the
@@ -247,8 +250,8 @@ fn find_site_section(folder: &str, path: &str) -> Option<elf::ElfSection> {
     elf::find_section(&File::open(open).ok()?, SECTION).ok()?
 }
 
-/// Returns the addresses of a section in each image of its file, of which `mappings` are all. The file may also be
-/// mapped as data, without code at the distance that the file gives.
+/// Returns the addresses of a section in each image of its file, of which `mappings` are all. The
+/// file may also be mapped as data, without code at the distance that the file gives.
 fn section_addresses(mappings: &[&Mapping], section: &elf::ElfSection) -> Vec<u64> {
     let is_in_image = |it: &&&Mapping| {
         let code_base = it.base().wrapping_add(section.code_shift);
@@ -335,7 +338,8 @@ mod tests {
     #[test]
     fn section_is_found_in_the_image_and_not_in_data() {
         let mapping = |line: &str| parse_mapping(line).unwrap();
-        // The file as data, below and above the image, and the image, of which two mappings have the section's page.
+        // The file as data, below and above the image, and the image, of which two mappings have
+        // the section's page.
         let mappings = [
             mapping("10000-18000 r--p 00000000 08:01 1 /lib.so"),
             mapping("20000-22000 r--p 00000000 08:01 1 /lib.so"),

@@ -1,5 +1,6 @@
-//! All of this crate's `unsafe`: the sites' instructions and their section, patching of code that runs, mapped rings,
-//! the handler of SIGBUS for files that are cut short, signal masks, each thread's writer, and the entry point before `main`.
+//! All of this crate's `unsafe`: the sites' instructions and their section, patching of code that
+//! runs, mapped rings, the handler of SIGBUS for files that are cut short, signal masks, each
+//! thread's writer, and the entry point before `main`.
 
 pub(crate) mod code;
 pub(crate) mod current;

@@ -24,8 +24,9 @@
 //! skipped and counted. A file is read twice, once when it is opened and once by the iterators,
 //! which hold one chunk or block of each thread in memory.
 //!
-//! Layers, each of which depends only on those above it: `source`; `thread`; `index`, which finds the parts of the
-//! files that hold each thread's events; `trace`; `events`, which decodes one thread's; `merged`.
+//! Layers, each of which depends only on those above it: `source`; `thread`; `index`, which finds
+//! the parts of the files that hold each thread's events; `trace`; `events`, which decodes one
+//! thread's; `merged`.
 
 mod events;
 mod index;

@@ -17,7 +17,8 @@ pub fn is_on(meta: &'static SiteData) -> bool {
     match meta.state() {
         STATE_OFF => false,
         STATE_ON => {
-            // Acquire: pairs with the Release in SiteData::set_state(): the site's number is visible.
+            // Acquire: pairs with the Release in SiteData::set_state(): the site's number is
+            // visible.
             fence(Ordering::Acquire);
             true
         }

@@ -39,8 +39,8 @@ struct Control {
     current: Option<RunningRecording>,
     /// Configuration of the recording that the next event starts if none is running.
     pending_config: Option<Config>,
-    /// Text of the last request with which no recording could be started; empty if there is none. It
-    /// is not tried again; a later request, which contains another time, is.
+    /// Text of the last request with which no recording could be started; empty if there is none.
+    /// It is not tried again; a later request, which contains another time, is.
     failed_request: Vec<u8>,
     /// Suffix that a forked process appends to its parent's file names; empty if not forked.
     suffix: String,
@@ -302,7 +302,8 @@ pub(crate) fn wait_for_space() -> bool {
         }
         // While this thread holds the lock, a signal handler that interrupts it must not take it.
         let _inside = current::enter_crate();
-        // Held briefly, and not waited for: a thread in start_recording() or finish_recording() may hold it for long.
+        // Held briefly, and not waited for: a thread in start_recording() or finish_recording() may
+        // hold it for long.
         if let Ok(control) = CONTROL.try_lock()
             && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())
         {
@@ -316,8 +317,8 @@ pub(crate) fn wait_for_space() -> bool {
 /// Maximum number of file names to try for a trace, while other processes record to these files.
 const FILE_NAMES_MAX: u32 = 1000;
 
-/// Returns another process's request: its text, and the configuration in it. Returns `None` if there
-/// is none, or its text is that of the request that has `failed`.
+/// Returns another process's request: its text, and the configuration in it. Returns `None` if
+/// there is none, or its text is that of the request that has `failed`.
 fn untried_request(failed: &[u8]) -> Option<(Vec<u8>, Config)> {
     // Compared without an allocation, as each event without a recording comes here.
     if !failed.is_empty() && CONTROL_ENTRY.iter_written_bytes().eq(failed.iter().copied()) {

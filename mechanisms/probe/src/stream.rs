@@ -21,8 +21,9 @@ use std::time::Duration;
 /// Interval between two drains of the rings while there are few events. A ring of 4 MiB holds half
 /// a million events: 50 ms at ten million a second.
 const PERIOD: Duration = Duration::from_millis(4);
-/// Interval between two drains of the rings while there are many events. Events written a millisecond ago are still in
-/// the caches, and most of the ring is free for times in which this thread does not run.
+/// Interval between two drains of the rings while there are many events. Events written a
+/// millisecond ago are still in the caches, and most of the ring is free for times in which this
+/// thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
 /// Minimum number of a thread's unread blocks for which its ring is drained. With fewer, a chunk's
 /// header is large relative to its events. Undrained events are not lost if the process is killed:
@@ -130,7 +131,8 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Appends a segment to the file. On an error, such as a full disk, truncates the file to its previous end.
+    /// Appends a segment to the file. On an error, such as a full disk, truncates the file to its
+    /// previous end.
     fn append(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
             // If this fails too, readers detect the partial segment by its checksum.

@@ -14,8 +14,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Creates and locks a recording's file at `path`, with `page` as its first page. An older trace at the path is
-/// replaced by renaming, so that processes that have mapped it can still use it.
+/// Creates and locks a recording's file at `path`, with `page` as its first page. An older trace at
+/// the path is replaced by renaming, so that processes that have mapped it can still use it.
 ///
 /// # Errors
 /// `AlreadyExists` if another process records to this file; `InvalidInput` if the path names
@@ -54,8 +54,8 @@ pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     ))
 }
 
-/// Removes the trace at `path` that [`create_trace_file`] has created for a recording that could not
-/// start. Until then, its header keeps other processes from replacing it.
+/// Removes the trace at `path` that [`create_trace_file`] has created for a recording that could
+/// not start. Until then, its header keeps other processes from replacing it.
 pub(crate) fn discard_trace_file(path: &Path) {
     // For a link, its target was created. A failure only leaves the file in place.
     let _ = std::fs::remove_file(path.canonicalize().as_deref().unwrap_or(path));
@@ -174,8 +174,8 @@ pub fn lock_file(file: &File) -> bool {
     locked != Err(Errno::WOULDBLOCK)
 }
 
-/// Unlocks a file created by [`create_trace_file`]. Closing the file is not enough, as forked processes have it
-/// open, too.
+/// Unlocks a file created by [`create_trace_file`]. Closing the file is not enough, as forked
+/// processes have it open, too.
 pub fn unlock_file(file: &File) {
     // If this fails, the lock ends when the last process that has the file open ends.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
@@ -194,8 +194,8 @@ fn is_being_recorded(file: &File) -> bool {
     read_header(file).is_some_and(|header| is_live(&header))
 }
 
-/// Returns `true` if `path` leads to a trace with a valid header, by which its recording has ended or the recorded
-/// process is not alive.
+/// Returns `true` if `path` leads to a trace with a valid header, by which its recording has ended
+/// or the recorded process is not alive.
 #[must_use]
 pub fn is_ended_trace(path: &Path) -> bool {
     let header = open_regular_file(path).ok().and_then(|file| read_header(&file));
@@ -208,8 +208,8 @@ fn read_header(file: &File) -> Option<TraceHeader> {
     TraceHeader::decode(&page)
 }
 
-/// Returns `true` if the recording is not finished and its process is alive. Another process with the same ID, as PID 1
-/// of a container that was restarted, has started at another time.
+/// Returns `true` if the recording is not finished and its process is alive. Another process with
+/// the same ID, as PID 1 of a container that was restarted, has started at another time.
 pub(crate) fn is_live(header: &TraceHeader) -> bool {
     let has_its_start = || {
         header.process_start == 0
@@ -218,8 +218,8 @@ pub(crate) fn is_live(header: &TraceHeader) -> bool {
     header.state == format::STATE_RECORDING && is_process_alive(header.pid) && has_its_start()
 }
 
-/// Returns the time at which the process started, in clock ticks since the machine's boot. It does not change when the
-/// process executes another program. Returns `None` if it cannot be read.
+/// Returns the time at which the process started, in clock ticks since the machine's boot. It does
+/// not change when the process executes another program. Returns `None` if it cannot be read.
 pub(crate) fn process_start(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, in parentheses, is the second field and may contain spaces.
@@ -234,8 +234,8 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Time for which a file of rings is kept if the folder of its trace cannot be found. It begins when
-/// the rings were first used: later stores through the mapping do not change the file's time.
+/// Time for which a file of rings is kept if the folder of its trace cannot be found. It begins
+/// when the rings were first used: later stores through the mapping do not change the file's time.
 const KEPT_WITHOUT_FOLDER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Returns `true` if the file of rings at `path` must not be deleted. It is needed while it is

@@ -1,7 +1,7 @@
 //! Sites in other kinds of program: with several linkers, with and without fat LTO,
 //! position-independent or not, inlined from another crate, in a shared object, stripped, and a
-//! program without any site. Each is a small workspace that is built, which takes half a minute, and
-//! run: with `HANDOVER_LONG` only. A linker that is not installed is reported as skipped.
+//! program without any site. Each is a small workspace that is built, which takes half a minute,
+//! and run: with `HANDOVER_LONG` only. A linker that is not installed is reported as skipped.
 #![cfg(not(any(handover_loom, miri, feature = "flags")))]
 
 use handover_probe::read::{RecordingState, Trace, find_traces};

@@ -1,5 +1,5 @@
-//! The lane's protocol under loom: `RUSTFLAGS="--cfg handover_loom" cargo test --profile loom --test
-//! model`.
+//! The lane's protocol under loom: `RUSTFLAGS="--cfg handover_loom" cargo test --profile loom
+//! --test model`.
 //!
 //! Blocks have six words here, two of them for events, so that a few events are enough to start,
 //! fill and reuse a block.

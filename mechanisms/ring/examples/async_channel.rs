@@ -1,4 +1,5 @@
-//! A bounded channel between tasks under tokio: senders wait while the ring is full, the receiver while it is empty.
+//! A bounded channel between tasks under tokio: senders wait while the ring is full, the receiver
+//! while it is empty.
 //!
 //! ```text
 //! cargo run -p handover-ring --features async --example async-channel

@@ -1,4 +1,5 @@
-//! A stream of numbers to another thread: first through a channel of the standard library, then through a ring.
+//! A stream of numbers to another thread: first through a channel of the standard library, then
+//! through a ring.
 //!
 //! `cargo run --release -p handover-ring --example replace-channel`
 

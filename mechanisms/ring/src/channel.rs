@@ -1,5 +1,5 @@
-//! Rings whose ends wait for each other: they block, for a limited time if asked to, or, with the feature `async`, are
-//! futures for any executor.
+//! Rings whose ends wait for each other: they block, for a limited time if asked to, or, with the
+//! feature `async`, are futures for any executor.
 //!
 //! ```
 //! use handover_ring::channel;
@@ -20,9 +20,9 @@
 //! ```
 //!
 //! # Cost
-//! Each value costs as much as in the ring below, and each side a fence and a load more, by which it learns that the
-//! other side does not wait. The rings themselves are unchanged: use [`spsc`](crate::spsc), [`mpsc`](crate::mpsc) and
-//! [`mpmc`](crate::mpmc) where both sides poll.
+//! Each value costs as much as in the ring below, and each side a fence and a load more, by which
+//! it learns that the other side does not wait. The rings themselves are unchanged: use
+//! [`spsc`](crate::spsc), [`mpsc`](crate::mpsc) and [`mpmc`](crate::mpmc) where both sides poll.
 
 use crate::queue::{Mpmc, Mpsc, Pop, Push, Queue, Spsc};
 use crate::{CapacityError, ClosedError, PushError};
@@ -60,9 +60,9 @@ impl Waiting {
 /// `wait` returns the queue of the tasks that wait like this end, and the task's registration. If
 /// the task was woken, succeeds and the end `has_more`, wakes the next task.
 ///
-/// The last step is for the ring with several producers and consumers, which fill and vacate slots in any order: a task
-/// that is woken for the second slot finds the first one not ready, and registers again. The task that is woken for the
-/// first slot then finds both.
+/// The last step is for the ring with several producers and consumers, which fill and vacate slots
+/// in any order: a task that is woken for the second slot finds the first one not ready, and
+/// registers again. The task that is woken for the first slot then finds both.
 fn poll_or_register<E, R>(
     end: &mut E,
     context: &mut Context<'_>,
@@ -70,14 +70,16 @@ fn poll_or_register<E, R>(
     mut attempt: impl FnMut(&mut E) -> Poll<R>,
     has_more: impl Fn(&E) -> bool,
 ) -> Poll<R> {
-    // Not registered while it takes a slot or a value: the thread that provides the next one then wakes another task.
+    // Not registered while it takes a slot or a value: the thread that provides the next one then
+    // wakes another task.
     let (waiting, registration) = wait(end);
     let was_woken = !waiting.unregister(registration);
     let mut result = attempt(end);
     if result.is_pending() {
         let (waiting, registration) = wait(end);
         waiting.register(registration, context.waker());
-        // After the registration: a thread that provides a slot or a value from now on wakes this task.
+        // After the registration: a thread that provides a slot or a value from now on wakes this
+        // task.
         result = attempt(end);
         if result.is_ready() {
             stop_waiting(wait(end));
@@ -154,8 +156,8 @@ fn connect<T: Send, Q: Queue>(
     Ok((sender, Receiver { consumer, side: ReceiverSide::new(waiting) }))
 }
 
-/// Sending end of a channel. Dropping it, or the last of its clones, closes the channel; values that were sent can
-/// still be received.
+/// Sending end of a channel. Dropping it, or the last of its clones, closes the channel; values
+/// that were sent can still be received.
 pub struct Sender<T: Send, Q: Queue> {
     producer: Q::Producer<T>,
     /// Wakes the receivers when dropped; declared after `producer`, and so dropped after it.
@@ -179,19 +181,22 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// [`PushError::Closed`] for ever once the channel is closed. Both return the value.
     ///
     /// # Blocking
-    /// Never, unless a receiver waits: then for the lock of its waker, which is held for some instructions.
+    /// Never, unless a receiver waits: then for the lock of its waker, which is held for some
+    /// instructions.
     ///
     /// # Cost
     /// A push, a fence, and a load of a line that is written when a receiver begins or ends a wait.
     #[inline]
     pub fn try_send(&mut self, value: T) -> Result<(), PushError<T>> {
         let pushed = self.producer.push(value);
-        // Also after a push that was refused for good: a receiver that has closed the ring waits for it.
+        // Also after a push that was refused for good: a receiver that has closed the ring waits
+        // for it.
         if !matches!(pushed, Err(PushError::Full(_)))
             && self.side.0.receivers.wake_one()
             && self.is_closed()
         {
-            // Closed during the push, which may be the last: receivers wait for its end, and get no value.
+            // Closed during the push, which may be the last: receivers wait for its end, and get no
+            // value.
             self.side.0.receivers.wake_all();
         }
         pushed
@@ -244,8 +249,8 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
         self.producer.is_closed()
     }
 
-    /// Closes the channel, so that every further value, of any sender, is refused. Values that were sent can still be
-    /// received.
+    /// Closes the channel, so that every further value, of any sender, is refused. Values that were
+    /// sent can still be received.
     pub fn close(&mut self) {
         self.producer.close();
         self.side.0.wake_all();
@@ -268,9 +273,9 @@ impl<T: Send, Q: Queue> fmt::Debug for Sender<T, Q> {
     }
 }
 
-/// Receiving end of a channel. Dropping it, or the last of its clones, closes the channel, and drops the values in it.
-/// In `mpsc` and `mpmc`, values that are being sent at that moment, and those behind them, are dropped with the last
-/// sender.
+/// Receiving end of a channel. Dropping it, or the last of its clones, closes the channel, and
+/// drops the values in it. In `mpsc` and `mpmc`, values that are being sent at that moment, and
+/// those behind them, are dropped with the last sender.
 pub struct Receiver<T: Send, Q: Queue> {
     consumer: Q::Consumer<T>,
     /// Wakes the senders when dropped; declared after `consumer`, and so dropped after it.
@@ -307,11 +312,12 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
     ///
     /// # Blocking
-    /// Never, unless a sender waits: then for the lock of the wakers, which is held for some instructions.
+    /// Never, unless a sender waits: then for the lock of the wakers, which is held for some
+    /// instructions.
     ///
     /// # Cost
-    /// A pop; if it returned a value, a fence, and a load of a line that is written when a sender begins or ends a
-    /// wait.
+    /// A pop; if it returned a value, a fence, and a load of a line that is written when a sender
+    /// begins or ends a wait.
     #[inline]
     pub fn try_receive(&mut self) -> Option<T> {
         let value = self.consumer.pop()?;
@@ -350,18 +356,21 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
         self.consumer.is_empty()
     }
 
-    /// Returns `true` if the channel is closed; there may be values to receive. Once true, it stays true.
+    /// Returns `true` if the channel is closed; there may be values to receive. Once true, it stays
+    /// true.
     pub fn is_closed(&self) -> bool {
         self.consumer.is_closed()
     }
 
-    /// Returns `true` if the channel is empty and no value can be sent any more. Once true, it stays true.
+    /// Returns `true` if the channel is empty and no value can be sent any more. Once true, it
+    /// stays true.
     pub fn is_finished(&self) -> bool {
         self.consumer.is_finished()
     }
 
-    /// Closes the channel, so that every later value is refused. Values that were sent, or are being sent, can still be
-    /// received; with [`spsc`], `None` is received once the sender has had a value refused or is dropped.
+    /// Closes the channel, so that every later value is refused. Values that were sent, or are
+    /// being sent, can still be received; with [`spsc`], `None` is received once the sender has had
+    /// a value refused or is dropped.
     pub fn close(&mut self) {
         self.consumer.close();
         self.side.waiting.wake_all();

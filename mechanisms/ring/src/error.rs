@@ -86,7 +86,8 @@ pub struct TimeoutError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// Fewer slots are vacant, or fewer values are ready, than were requested. More can become available.
+    /// Fewer slots are vacant, or fewer values are ready, than were requested. More can become
+    /// available.
     #[error("only {available} slots or values are available: request fewer, or try again later")]
     TooFew {
         /// Number of slots or values that were available.

@@ -1,5 +1,6 @@
-//! The rings and the mailbox under loom, which tries every interleaving and every reordering that the memory model
-//! allows. Lines have two slots there, so that three values go around a small ring.
+//! The rings and the mailbox under loom, which tries every interleaving and every reordering that
+//! the memory model allows. Lines have two slots there, so that three values go around a small
+//! ring.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --features async --test model \
@@ -57,11 +58,12 @@
 //! | `values_sent_in_any_order_*` (1) | mpmc `try_send` | `try_send` | `receive` | `receive` |
 //! | `mpmc_channel_closed_*` | mpmc `try_send` | `close` | `receive` until closed | `receive` until closed |
 //!
-//! Mutations that loom has detected: `return_positions` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
-//! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`); a
-//! channel's sender that is registered while it takes a slot, so that the next slot's wake-up is lost
-//! (`slot_of_a_cancelled_*`); a woken receiver that does not wake the next although there is a value
-//! (`values_sent_in_any_order_*`), and a sender that does not wake all after a push during which the channel was closed
+//! Mutations that loom has detected: `return_positions` without the skip marks (`mpsc_mixed`,
+//! `mpsc_closed`), or with a store in place of its compare-and-swap (`mpsc_closed`); a value
+//! published by a Relaxed store (all of `mpsc_*`); a channel's sender that is registered while it
+//! takes a slot, so that the next slot's wake-up is lost (`slot_of_a_cancelled_*`); a woken
+//! receiver that does not wake the next although there is a value (`values_sent_in_any_order_*`),
+//! and a sender that does not wake all after a push during which the channel was closed
 //! (`mpmc_channel_closed_*`).
 #![cfg(handover_loom)]
 
@@ -70,7 +72,8 @@ use handover_base::sync::{hint, thread};
 use handover_ring::{PushError, ReceiveError, mailbox, mpmc, mpsc, spsc};
 use std::sync::Arc as Counted;
 
-/// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving of two threads.
+/// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving
+/// of two threads.
 fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();

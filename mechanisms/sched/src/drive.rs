@@ -7,10 +7,11 @@
 //! client 2 ──mailbox──►┘           └──────────┘        └─returned──► client 2 ──► sink
 //! ```
 //!
-//! A client describes a packet by its flow, its length and a tag of 26 bits: eight bytes. The packet itself stays
-//! where it is. The arbiter takes the descriptions out of the mailboxes, passes them to the algorithm, and releases
-//! the packets that the algorithm returns, at the rate of the link. The client receives the released packets and
-//! transmits them in order. The path of a packet has no lock, and no thread blocks another.
+//! A client describes a packet by its flow, its length and a tag of 26 bits: eight bytes. The
+//! packet itself stays where it is. The arbiter takes the descriptions out of the mailboxes, passes
+//! them to the algorithm, and releases the packets that the algorithm returns, at the rate of the
+//! link. The client receives the released packets and transmits them in order. The path of a packet
+//! has no lock, and no thread blocks another.
 //!
 //! ```
 //! use handover_sched::drive::{Arbiter, ArbiterConfig, NullSink, Offer, StopMode, Token};

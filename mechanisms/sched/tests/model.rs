@@ -8,8 +8,8 @@
 //!
 //! # Calls that are combined
 //! In each row, every call of the sender meets every call of the receiver at every point that two
-//! preemptions allow (three for `check_mix_of_single_slots_and_runs`), and one more with `HANDOVER_LONG`. All models wrap
-//! around the lane.
+//! preemptions allow (three for `check_mix_of_single_slots_and_runs`), and one more with
+//! `HANDOVER_LONG`. All models wrap around the lane.
 //!
 //! | model | sender | receiver |
 //! |---|---|---|
@@ -62,8 +62,8 @@ fn check_single_slots<const W: usize>(slots_count: u32, numbers: u64) {
     });
 }
 
-/// Sends slots as `check_single_slots`, in runs of up to three, which end inside lines and inside the
-/// lane.
+/// Sends slots as `check_single_slots`, in runs of up to three, which end inside lines and inside
+/// the lane.
 fn check_runs<const W: usize>(slots_count: u32, numbers: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max());

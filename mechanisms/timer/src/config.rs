@@ -22,16 +22,18 @@ const TIMERS_LIMIT: u32 = 1 << 28;
 pub struct Config {
     /// Maximum number of running timers; starting another one fails. Default 1,048,576.
     ///
-    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110 bytes for each,
-    /// with a payload of 8 bytes, and besides at most 5 KiB for each slot in use: usually two or three hundred, at most 704. A record is used for 2^30
-    /// timers at least, and then retired, and with it its memory: a few bytes for many seconds of starting and
+    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110
+    /// bytes for each, with a payload of 8 bytes, and besides at most 5 KiB for each slot in use:
+    /// usually two or three hundred, at most 704. A record is used for 2^30 timers at least, and
+    /// then retired, and with it its memory: a few bytes for many seconds of starting and
     /// cancelling.
     pub timers_max: u32,
-    /// Number of timers for which the wheel allocates memory when it is created. For more timers it doubles the
-    /// memory when needed, and does not free it. Default 0.
+    /// Number of timers for which the wheel allocates memory when it is created. For more timers it
+    /// doubles the memory when needed, and does not free it. Default 0.
     ///
-    /// Doubling moves the existing timers, which takes milliseconds for a million: set this to the expected number if
-    /// such a pause matters. Memory that is allocated and not used yet is address space only.
+    /// Doubling moves the existing timers, which takes milliseconds for a million: set this to the
+    /// expected number if such a pause matters. Memory that is allocated and not used yet is
+    /// address space only.
     pub timers_reserved: u32,
 }
 

@@ -11,17 +11,19 @@
 //!                                          └──────────┘        └───────────┘
 //! ```
 //!
-//! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot is opened: a small
-//! one is sorted as a whole, a large one is spread over the levels below. Opening raises the bound, which is the least
-//! deadline that `levels` accepts; timers started below the bound go to the heap `added_late`. To give the next
-//! deadline exactly, a slot is opened before its time, and the bound runs ahead of the clock; if many timers
-//! are started in between, [`WheelLevels::rewind`] takes the bound back.
+//! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot
+//! is opened: a small one is sorted as a whole, a large one is spread over the levels below.
+//! Opening raises the bound, which is the least deadline that `levels` accepts; timers started
+//! below the bound go to the heap `added_late`. To give the next deadline exactly, a slot is opened
+//! before its time, and the bound runs ahead of the clock; if many timers are started in between,
+//! [`WheelLevels::rewind`] takes the bound back.
 //!
-//! A cancelled timer leaves its entry behind, which is then stale and is dropped when its slot is opened, or later if
-//! the slot was open already. The capacity of the blocks is checked only when a block of entries is started, so that
-//! cancelling keeps no count: at a million timers the processor waits for memory, and the number of accesses that it
-//! can have in flight depends on how few instructions lie between them. [`WheelLevels::sweep_for_new_block`] then
-//! frees as much as is started, in the long run.
+//! A cancelled timer leaves its entry behind, which is then stale and is dropped when its slot is
+//! opened, or later if the slot was open already. The capacity of the blocks is checked only when a
+//! block of entries is started, so that cancelling keeps no count: at a million timers the
+//! processor waits for memory, and the number of accesses that it can have in flight depends on how
+//! few instructions lie between them. [`WheelLevels::sweep_for_new_block`] then frees as much as is
+//! started, in the long run.
 
 mod entry;
 mod heap;
@@ -42,8 +44,8 @@ use std::time::Duration;
 
 /// Number of entries in [`Wheel::added_late`] up to which [`Wheel::shrink_late`] never runs.
 const LATE_MIN: usize = 128;
-/// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in [`Wheel::added_late`].
-/// The cost of moving them is thus spread over the timers in the heap.
+/// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in
+/// [`Wheel::added_late`]. The cost of moving them is thus spread over the timers in the heap.
 const AHEAD_PER_LATE: usize = 8;
 /// Slot index that stands for the heap [`Wheel::added_late`], which is no slot.
 const LATE_SLOT: usize = usize::MAX;
@@ -56,8 +58,8 @@ pub struct ExpiredTimer<T> {
     pub id: TimerId,
     /// Deadline of the timer in ns; the first one missed, if a periodic timer has missed several.
     pub deadline_ns: u64,
-    /// Number of further deadlines of a periodic timer that have passed and are not reported again. Always 0 for
-    /// other timers.
+    /// Number of further deadlines of a periodic timer that have passed and are not reported again.
+    /// Always 0 for other timers.
     pub missed_count: u64,
     /// Payload passed when the timer was started. For a periodic timer that continues, it is a
     /// clone.
@@ -210,7 +212,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Does [`start`](Self::start) if the next vacant record cannot be used: in another one or in a new one.
+    /// Does [`start`](Self::start) if the next vacant record cannot be used: in another one or in a
+    /// new one.
     #[cold]
     #[inline(never)]
     fn start_in_other_record(
@@ -227,8 +230,9 @@ impl<T> Wheel<T> {
     /// Starts a timer that expires once, at the latest time passed to the wheel plus `after`. The
     /// deadline is at most `u64::MAX`.
     ///
-    /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer expires earlier than
-    /// `after` from now. Then add to the present time, and call [`start`](Self::start).
+    /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer
+    /// expires earlier than `after` from now. Then add to the present time, and call
+    /// [`start`](Self::start).
     ///
     /// ```
     /// use handover_timer::{Config, Wheel};
@@ -251,9 +255,10 @@ impl<T> Wheel<T> {
 
     /// Starts a timer that expires at `first_ns` and then every `period_ns` ns.
     ///
-    /// It does not drift: its deadlines are `first_ns` and whole periods later, however late it is popped. Several
-    /// deadlines that have passed by then are returned as one [`ExpiredTimer`] that counts them. The timer goes on
-    /// until it is cancelled, or the next deadline would exceed `u64::MAX`.
+    /// It does not drift: its deadlines are `first_ns` and whole periods later, however late it is
+    /// popped. Several deadlines that have passed by then are returned as one [`ExpiredTimer`] that
+    /// counts them. The timer goes on until it is cancelled, or the next deadline would exceed
+    /// `u64::MAX`.
     ///
     /// # Errors
     /// [`WheelFull`] returns the payload if `timers_max` timers are running.
@@ -299,14 +304,15 @@ impl<T> Wheel<T> {
         self.records.iter()
     }
 
-    /// Cancels the timers for which `keep` returns `false`, and drops their payloads. `keep` gets the handle, the
-    /// deadline in ns and the payload of each timer, in no particular order.
+    /// Cancels the timers for which `keep` returns `false`, and drops their payloads. `keep` gets
+    /// the handle, the deadline in ns and the payload of each timer, in no particular order.
     ///
     /// # Panics
     /// If `keep` does, or dropping a payload: the timers cancelled by then stay cancelled.
     ///
     /// # Cost
-    /// An access to each record, as in [`iter`](Self::iter), and a [`cancel`](Self::cancel) for each cancelled timer.
+    /// An access to each record, as in [`iter`](Self::iter), and a [`cancel`](Self::cancel) for
+    /// each cancelled timer.
     pub fn retain(&mut self, mut keep: impl FnMut(TimerId, u64, &mut T) -> bool) {
         for index in 0..self.records.records_count() as u32 {
             let Some(id) = self.records.running_id(index) else { continue };
@@ -319,7 +325,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Cancels all timers and drops their payloads. Keeps the memory; handles of cancelled timers stay invalid.
+    /// Cancels all timers and drops their payloads. Keeps the memory; handles of cancelled timers
+    /// stay invalid.
     ///
     /// # Panics
     /// If dropping a payload panics: the timers cancelled by then stay cancelled.
@@ -377,8 +384,9 @@ impl<T> Wheel<T> {
     /// Returns the earliest timer due at `now_ns`, and ends it unless it is periodic. Returns
     /// `None` if no timer is due.
     ///
-    /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers may be started,
-    /// cancelled and rescheduled in between; a timer started with a deadline that has passed is due at once.
+    /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers
+    /// may be started, cancelled and rescheduled in between; a timer started with a deadline that
+    /// has passed is due at once.
     ///
     /// # Cost
     /// Constant, amortised: a timer is moved a few times between its start and its end.
@@ -402,8 +410,8 @@ impl<T> Wheel<T> {
         self.pop_due_slow(now_ns)
     }
 
-    /// Slow path of [`pop_due`](Self::pop_due): a slot must be opened, or the earliest entry is in `added_late`, stale,
-    /// postponed, or of a periodic timer.
+    /// Slow path of [`pop_due`](Self::pop_due): a slot must be opened, or the earliest entry is in
+    /// `added_late`, stale, postponed, or of a periodic timer.
     #[inline(never)]
     fn pop_due_slow(&mut self, now_ns: u64) -> Option<ExpiredTimer<T>> {
         let Some(EarliestEntry { entry, container, state }) = self.find_earliest(now_ns) else {
@@ -534,8 +542,8 @@ impl<T> Wheel<T> {
         if !opened {
             return false;
         }
-        // Stale entries are not worth sorting. The records of all entries were prefetched while their slots were
-        // drained, and are still in the cache when the timers are popped.
+        // Stale entries are not worth sorting. The records of all entries were prefetched while
+        // their slots were drained, and are still in the cache when the timers are popped.
         let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
         sort_into(&mut self.sorted, &self.unsorted[..kept_count]);
         self.sorted_at = 0;
@@ -566,8 +574,9 @@ impl<T> Wheel<T> {
         LATE_SLOT
     }
 
-    /// Removes stale entries from the heap `added_late`. If there are still many because the least deadline of `levels`
-    /// is ahead of the time, rewinds `levels`, so that the cost of starting a timer stays constant.
+    /// Removes stale entries from the heap `added_late`. If there are still many because the least
+    /// deadline of `levels` is ahead of the time, rewinds `levels`, so that the cost of starting a
+    /// timer stays constant.
     #[cold]
     #[inline(never)]
     fn shrink_late(&mut self) {
@@ -615,8 +624,8 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Adds an entry to a new block of its slot, and returns the slot. If the blocks have room for many more entries
-    /// than timers run, removes the stale entries of some.
+    /// Adds an entry to a new block of its slot, and returns the slot. If the blocks have room for
+    /// many more entries than timers run, removes the stale entries of some.
     #[cold]
     #[inline(never)]
     fn add_in_new_block(&mut self, slot: usize, entry: TimerEntry) -> usize {

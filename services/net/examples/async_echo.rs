@@ -1,8 +1,9 @@
-//! An echo server whose answers await something: `cargo run -p handover-net --example net-async-echo`.
+//! An echo server whose answers await something:
+//! `cargo run -p handover-net --example net-async-echo`.
 //!
-//! A handler does not wait. It gives a message to a task of an executor, here tokio's, with a handle of the connection,
-//! through which the task sends the answer. The connection is suspended meanwhile, so that its peer has at most one
-//! read of messages in progress.
+//! A handler does not wait. It gives a message to a task of an executor, here tokio's, with a
+//! handle of the connection, through which the task sends the answer. The connection is suspended
+//! meanwhile, so that its peer has at most one read of messages in progress.
 
 use handover_net::engine::{Codec, LengthPrefixCodec};
 use handover_net::{Conn, Handler, NetBuilder};

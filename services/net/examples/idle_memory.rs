@@ -78,7 +78,8 @@ fn rss_anon_bytes(pid: u32) -> Result<u64, BoxedError> {
     Ok(kb * 1024)
 }
 
-/// Starts a server process with `connections` idle connections; returns its anonymous resident memory in bytes.
+/// Starts a server process with `connections` idle connections; returns its anonymous resident
+/// memory in bytes.
 fn measure_server_memory(transport: &str, connections: u64) -> Result<u64, BoxedError> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", transport])

@@ -12,8 +12,8 @@ pub enum FullConnectionsPolicy {
     /// The connection waits in the kernel's accept queue until another one closes.
     #[default]
     Wait,
-    /// The connection is accepted and closed at once, so that its peer notices. The thread holds one descriptor in
-    /// reserve to do so when the process can open no more.
+    /// The connection is accepted and closed at once, so that its peer notices. The thread holds
+    /// one descriptor in reserve to do so when the process can open no more.
     Reject,
 }
 
@@ -32,8 +32,8 @@ pub enum FullConnectionsPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Maximum number of open connections of a thread. Default 1,048,576. Memory grows with the greatest number of
-    /// connections that were open at once.
+    /// Maximum number of open connections of a thread. Default 1,048,576. Memory grows with the
+    /// greatest number of connections that were open at once.
     pub connections_max: u32,
     /// Maximum number of connections that a thread accepts from one peer address. The thread closes
     /// further ones at once. 0, the default, is no limit.
@@ -55,8 +55,8 @@ pub struct Config {
     pub low_water_bytes: u32,
     /// Time without a byte from the peer after which the connection is closed. It does not count
     /// while the connection is not read: above the high-water mark, suspended, being closed, or
-    /// until the messages received before are handled. Zero, the default, is no limit. The close may
-    /// be late by an eighth of this time.
+    /// until the messages received before are handled. Zero, the default, is no limit. The close
+    /// may be late by an eighth of this time.
     pub idle_timeout: Duration,
     /// Time without a byte from a peer after which the kernel sends keepalive probes. It is rounded
     /// up to whole seconds; zero sends none. There are four probes, a quarter of this time apart;
@@ -70,28 +70,31 @@ pub struct Config {
     /// Maximum time for which sending may stall because the peer does not read. Zero is no limit.
     /// Default 30 s.
     pub write_timeout: Duration,
-    /// Maximum time to establish an outgoing connection; zero waits until the kernel gives up. Default 10 s.
+    /// Maximum time to establish an outgoing connection; zero waits until the kernel gives up.
+    /// Default 10 s.
     pub connect_timeout: Duration,
     /// Maximum duration of the TLS handshake; zero is no limit. Default 10 s.
     pub handshake_timeout: Duration,
-    /// Maximum time that a locally closed connection waits for the peer to close it. The wait begins
-    /// again when the peer acknowledges further bytes. Without this wait the peer would lose bytes
-    /// that it has not read. Default 2 s.
+    /// Maximum time that a locally closed connection waits for the peer to close it. The wait
+    /// begins again when the peer acknowledges further bytes. Without this wait the peer would lose
+    /// bytes that it has not read. Default 2 s.
     pub linger: Duration,
-    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), 1 ms to a day; zero, the default, never
-    /// calls it.
+    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), 1 ms to a day; zero,
+    /// the default, never calls it.
     pub housekeep_interval: Duration,
-    /// Maximum time for which a thread spins before it sleeps; zero, the default, never spins. It spins while
-    /// recent spins have found work. Use it for threads with a CPU of their own.
+    /// Maximum time for which a thread spins before it sleeps; zero, the default, never spins. It
+    /// spins while recent spins have found work. Use it for threads with a CPU of their own.
     pub spin_max: Duration,
     /// Maximum number of queued commands from other threads to a thread. Default 1,024.
     pub commands_max: u32,
     /// Maximum number of bytes in all queued write commands to a thread. A single command may be
     /// larger. Default 16 MiB.
     pub commands_bytes_max: u32,
-    /// Maximum number of readiness events fetched from the kernel at a time. Default 256, at most 1,024.
+    /// Maximum number of readiness events fetched from the kernel at a time. Default 256, at most
+    /// 1,024.
     pub ready_max: u32,
-    /// Maximum number of connections that a thread accepts before it serves the open ones. Default 64.
+    /// Maximum number of connections that a thread accepts before it serves the open ones.
+    /// Default 64.
     pub accepts_max: u32,
 }
 
@@ -183,7 +186,8 @@ impl Config {
         range::check("accepts_max", self.accepts_max, 1, 1 << 16)
     }
 
-    /// Returns the limits that a connection's [`ProtocolState`](crate::engine::ProtocolState) enforces.
+    /// Returns the limits that a connection's [`ProtocolState`](crate::engine::ProtocolState)
+    /// enforces.
     #[must_use]
     pub fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits {

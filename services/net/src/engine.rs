@@ -9,9 +9,10 @@
 //!                       high and low water marks, a limit
 //! ```
 //!
-//! A [`ProtocolState`] owns both, behind one pointer that is null while the connection is idle, and [`TlsState`]
-//! between them and the network if the connection is secured. Bytes and the time are arguments of everything here, so
-//! that `tests/it/simulation.rs` can simulate a network that delays, splits, merges and drops.
+//! A [`ProtocolState`] owns both, behind one pointer that is null while the connection is idle, and
+//! [`TlsState`] between them and the network if the connection is secured. Bytes and the time are
+//! arguments of everything here, so that `tests/it/simulation.rs` can simulate a network that
+//! delays, splits, merges and drops.
 
 mod codec;
 mod inbound;

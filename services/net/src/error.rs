@@ -125,7 +125,8 @@ pub enum CloseReason {
     /// The peer does not read fast enough: the connection's send queue would exceed its limit.
     #[error(transparent)]
     SlowReader(#[from] SendQueueOverflow),
-    /// The connection has exceeded its time limit for a message, for sending or for the TLS handshake.
+    /// The connection has exceeded its time limit for a message, for sending or for the TLS
+    /// handshake.
     #[error(transparent)]
     TimedOut(#[from] TimeoutError),
     /// TLS failed, in the handshake or in a record.

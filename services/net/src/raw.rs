@@ -42,8 +42,8 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
     let (to_head, to_bytes) = spare.split_at_mut(head.len());
     to_head.copy_from_slice(&head.map(MaybeUninit::new));
     copy_short(bytes, to_bytes);
-    // SAFETY: `reserve` made space for `head` and `SHORT_MESSAGE_BYTES_MAX` bytes; `head` and `bytes`, which
-    // end at `appended`, were written right after the old length.
+    // SAFETY: `reserve` made space for `head` and `SHORT_MESSAGE_BYTES_MAX` bytes; `head` and
+    // `bytes`, which end at `appended`, were written right after the old length.
     unsafe { out.set_len(appended) };
 }
 

@@ -40,8 +40,8 @@ impl Reservations {
         }
     }
 
-    /// Reserves queue space for a write command; returns `false` if the limit would be exceeded. A single command may
-    /// exceed the limit.
+    /// Reserves queue space for a write command; returns `false` if the limit would be exceeded. A
+    /// single command may exceed the limit.
     pub fn try_reserve_bytes(&self, bytes_count: usize) -> bool {
         // Relaxed all: a count that bounds memory; no other access depends on it. Changed only if
         // the bytes fit: a large command that is refused does not cause the refusal of a small one.
@@ -89,10 +89,11 @@ impl Reservations {
         (counts >> OPEN_COUNT_SHIFT) + (counts & RESERVED_COUNT_MASK) < self.connections_max
     }
 
-    /// Reserves a slot for one more connection; returns `false` if none is free. The reservation lasts until
-    /// [`release_slot`](Self::release_slot).
+    /// Reserves a slot for one more connection; returns `false` if none is free. The reservation
+    /// lasts until [`release_slot`](Self::release_slot).
     pub fn try_reserve_slot(&self) -> bool {
-        // Changed only if there is a slot: an attempt that fails does not cause the failure of another one.
+        // Changed only if there is a slot: an attempt that fails does not cause the failure of
+        // another one.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let reserved = self
             .connections
@@ -102,8 +103,8 @@ impl Reservations {
 
     /// Begins to wait for a free slot; returns `false`, without waiting, if a slot is free.
     ///
-    /// The next [`publish_open_count`](Self::publish_open_count) or [`release_slot`](Self::release_slot) that
-    /// leaves a slot returns `true` and ends the wait.
+    /// The next [`publish_open_count`](Self::publish_open_count) or
+    /// [`release_slot`](Self::release_slot) that leaves a slot returns `true` and ends the wait.
     #[must_use]
     pub fn start_awaiting_slot(&self) -> bool {
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -130,7 +131,8 @@ impl Reservations {
     /// Subtracts 1 from the number of other threads' listeners that hand connections to this
     /// thread. The caller then wakes this thread.
     pub fn remove_remote_listener(&self) {
-        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are in the ring.
+        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are
+        // in the ring.
         self.remote_listeners_count.fetch_sub(1, Ordering::Release);
     }
 

@@ -1,12 +1,13 @@
 //! Stages of a message, each with a probe site.
 //!
-//! Without the feature `probes`, and under Miri, a stage does nothing, except in this crate's own tests, which record
-//! it. Sites stand next to system calls or once per message; a disabled site is one instruction.
+//! Without the feature `probes`, and under Miri, a stage does nothing, except in this crate's own
+//! tests, which record it. Sites stand next to system calls or once per message; a disabled site is
+//! one instruction.
 
 use crate::engine::ReplyBuffer;
 
-/// Emits a probe site if the feature is on, and records the stage in tests. The value is evaluated only while the
-/// site is enabled.
+/// Emits a probe site if the feature is on, and records the stage in tests. The value is evaluated
+/// only while the site is enabled.
 macro_rules! site {
     ($stage:ident, $name:literal, $value:expr) => {
         handover_base::stage::stage!("probes", $name, $value);

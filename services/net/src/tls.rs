@@ -17,10 +17,12 @@
 //! ```
 //!
 //! Versions 1.3 and 1.2, by rustls with the cryptography of aws-lc. All threads and connections
-//! share a [`TlsServerConfig`] or [`TlsClientConfig`], and with it the sessions that can be resumed.
+//! share a [`TlsServerConfig`] or [`TlsClientConfig`], and with it the sessions that can be
+//! resumed.
 //!
-//! All of this is behind the feature `tls`, which is on by default. Without it [`TlsServerConfig`], [`TlsClientConfig`]
-//! and the types made from them have no values: signatures stay the same, and no code is generated.
+//! All of this is behind the feature `tls`, which is on by default. Without it [`TlsServerConfig`],
+//! [`TlsClientConfig`] and the types made from them have no values: signatures stay the same, and
+//! no code is generated.
 
 #[cfg(not(feature = "tls"))]
 mod disabled;

@@ -50,7 +50,8 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
             NetBuilder::new().listen(here).config(config).start(BytesCodec, |_| Echo).unwrap();
         let mut first = connect(&net).unwrap();
         assert!(is_served(&mut first));
-        // Sockets of clients take all descriptors but some. While they connect, only the server opens descriptors.
+        // Sockets of clients take all descriptors but some. While they connect, only the server
+        // opens descriptors.
         let new_socket = || socket(AddressFamily::INET, SocketType::STREAM, None).ok();
         let mut sockets: Vec<OwnedFd> = std::iter::from_fn(new_socket).collect();
         sockets.truncate(sockets.len() - ACCEPTED_COUNT);

@@ -6,7 +6,8 @@
 //!     --target-dir target/loom
 //! ```
 //!
-//! Calls that each model combines; `/` separates threads, and the last one is the thread of connections:
+//! Calls that each model combines; `/` separates threads, and the last one is the thread of
+//! connections:
 //!
 //! | model | calls |
 //! |---|---|
@@ -17,10 +18,11 @@
 //! | waiting_listener_.. | try_reserve_slot, start_awaiting_slot; sleep / publish_open_count, notify / release_slot, notify |
 //! | stopped_thread_.. | push, remove_remote_listener, notify / stop, notify / pop, has_remote_listeners; sleep |
 //!
-//! Seen to fail: open and reserved connections in two words, with a relaxed `release_slot`, or with a compare-and-swap
-//! of one word after a load of the other (a connection with a reservation finds no slot); attempts that add first and
-//! subtract if they fail, of slots and of bytes (others are refused although there is a slot, or room);
-//! `remove_remote_listener` that is relaxed (a connection is lost).
+//! Seen to fail: open and reserved connections in two words, with a relaxed `release_slot`, or with
+//! a compare-and-swap of one word after a load of the other (a connection with a reservation finds
+//! no slot); attempts that add first and subtract if they fail, of slots and of bytes (others are
+//! refused although there is a slot, or room); `remove_remote_listener` that is relaxed (a
+//! connection is lost).
 #![cfg(handover_loom)]
 
 use handover_base::loom_support::{Futex, explore};
@@ -102,7 +104,8 @@ impl Inbox {
     fn run(&self, commands: &mut mpsc::Consumer<Adopt>, connections_max: usize) -> usize {
         let mut open_count = 0;
         loop {
-            // Read before the commands: the last commands of a listener that has ended are in the queue.
+            // Read before the commands: the last commands of a listener that has ended are in the
+            // queue.
             let is_last = !self.reservations.has_remote_listeners();
             while commands.pop().is_some() {
                 assert!(open_count < connections_max, "no free slot for a reserved connection");

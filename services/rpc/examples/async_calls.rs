@@ -1,6 +1,8 @@
-//! Tasks of an async runtime, here tokio's, that call procedures: `cargo run -p handover-rpc --example rpc-async-calls`.
+//! Tasks of an async runtime, here tokio's, that call procedures:
+//! `cargo run -p handover-rpc --example rpc-async-calls`.
 //!
-//! The endpoint runs in a thread of its own. A task starts a call, which does not wait, and awaits the result.
+//! The endpoint runs in a thread of its own. A task starts a call, which does not wait, and awaits
+//! the result.
 
 use handover_rpc::{CallError, Caller, Config, Endpoint, Method, Peer};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Cost of a call without arguments, compared with its floors: two cache lines, and bare sockets.
 //!
-//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`. Needs two CPUs to itself for
-//! meaningful figures. The rows of a block alternate, and the figures are medians over the blocks. With WORD, only the
-//! rows whose names contain it are measured, and their floors.
+//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`. Needs two
+//! CPUs to itself for meaningful figures. The rows of a block alternate, and the figures are
+//! medians over the blocks. With WORD, only the rows whose names contain it are measured, and their
+//! floors.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -91,7 +92,8 @@ fn time_round_trips(
         trip()?;
     }
     let mut samples = Vec::new();
-    // At least once: on a busy machine, the first hundred trips may take longer than the time given.
+    // At least once: on a busy machine, the first hundred trips may take longer than the time
+    // given.
     loop {
         for _ in 0..64 {
             let began = clock::ticks();
@@ -117,7 +119,8 @@ fn spawn_on<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     thread::spawn(move || {
-        // Fails if the CPU has been taken away: then all figures, those of the floors too, are of another CPU.
+        // Fails if the CPU has been taken away: then all figures, those of the floors too, are of
+        // another CPU.
         let _ = affinity::pin(far_cpu);
         run()
     })
@@ -130,7 +133,8 @@ fn time_memory_lines(ms: u64, far_cpu: u32) -> Result<Quantiles, Box<dyn Error>>
     let echo = spawn_on(far_cpu, move || {
         let mut turn = 0;
         while turn != u64::MAX {
-            // Acquire and Release pair on each word: words[0] carries a turn there, words[1] carries it back.
+            // Acquire and Release pair on each word: words[0] carries a turn there, words[1]
+            // carries it back.
             let seen = its[0].load(Ordering::Acquire);
             if seen != turn {
                 turn = seen;

@@ -1,5 +1,5 @@
-//! A service that sums bytes of its clients' memory, and a client. `serve` serves, an address calls the server there, and
-//! without an argument a thread serves and the program calls it.
+//! A service that sums bytes of its clients' memory, and a client. `serve` serves, an address calls
+//! the server there, and without an argument a thread serves and the program calls it.
 //!
 //! `cargo run --release -p handover-rpc --example rpc-sum`
 

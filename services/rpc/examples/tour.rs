@@ -1,4 +1,5 @@
-//! Five-minute tour of handover-rpc: serve, call, fail, wait for several calls, cancel, and handle a peer's end.
+//! Five-minute tour of handover-rpc: serve, call, fail, wait for several calls, cancel, and handle
+//! a peer's end.
 
 use handover_rpc::{Address, CallError, Calling, Config, Endpoint, Failure, Method};
 use std::error::Error;

@@ -59,7 +59,8 @@ impl fmt::Display for Transport {
     }
 }
 
-/// Address of an endpoint: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT`, `ucx://HOST:PORT` or `uds://PATH`.
+/// Address of an endpoint: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT`, `ucx://HOST:PORT` or
+/// `uds://PATH`.
 ///
 /// margo's spellings are parsed too, and printed in the form of the right-hand column:
 ///
@@ -93,7 +94,8 @@ pub enum Address {
     ///
     /// **Without a shared secret ([`secret_file`](crate::AccessConfig#structfield.secret_file))
     /// anybody who can reach the port can call, and with or without one anybody on the network path
-    /// can read the traffic.** Between hosts that do not trust their network, use [`Tls`](Self::Tls).
+    /// can read the traffic.** Between hosts that do not trust their network, use
+    /// [`Tls`](Self::Tls).
     Tcp(String),
     /// TCP with mutual TLS at `HOST:PORT`. An empty string and port 0 mean the same as for
     /// [`Tcp`](Self::Tcp). Needs the feature `tls` and certificates
@@ -104,8 +106,9 @@ pub enum Address {
     /// loaded when the address is used. UCX's own environment variables choose its transports and
     /// devices (`UCX_TLS`, `UCX_NET_DEVICES`).
     ///
-    /// **UCX trusts every process that can reach its ports and its shared memory: use it only where all of them are
-    /// trusted.** The shared secret says who may call, and does not protect UCX itself.
+    /// **UCX trusts every process that can reach its ports and its shared memory: use it only where
+    /// all of them are trusted.** The shared secret says who may call, and does not protect UCX
+    /// itself.
     Ucx(String),
     /// Unix stream socket: the path of its file, or `@NAME` for a socket without a file. An empty
     /// string stands for a new name when listening, and cannot be connected to. A server at a path

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 /// Configuration of an endpoint: limits, addresses, credentials and waiting behaviour.
 ///
-/// Can be deserialized with serde, from JSON for example: keys that are left out have their defaults. Unknown keys are
-/// errors, and so is a list in place of a group's object. Times are integers in the unit that the key names:
-/// `spin_ns_max`, and in `connections` `handshake_timeout_ms` and `message_timeout_ms`.
-/// [`Endpoint::new`](crate::Endpoint::new) validates the values.
+/// Can be deserialized with serde, from JSON for example: keys that are left out have their
+/// defaults. Unknown keys are errors, and so is a list in place of a group's object. Times are
+/// integers in the unit that the key names: `spin_ns_max`, and in `connections`
+/// `handshake_timeout_ms` and `message_timeout_ms`. [`Endpoint::new`](crate::Endpoint::new)
+/// validates the values.
 ///
 /// ```
 /// use handover_rpc::{Config, SharedMemoryConfig};
@@ -38,9 +39,9 @@ pub struct Config {
     pub calls_max: u32,
     /// Maximum number of running timers. Default 65,536.
     pub timers_max: u32,
-    /// Maximum time for which the endpoint spins before it sleeps, at most 1 s. Zero sleeps at once.
-    /// Otherwise, where peers in shared memory run on the same CPU, the endpoint also yields to them before it sleeps,
-    /// and instead of spinning while that pays. Default 20 µs.
+    /// Maximum time for which the endpoint spins before it sleeps, at most 1 s. Zero sleeps at
+    /// once. Otherwise, where peers in shared memory run on the same CPU, the endpoint also yields
+    /// to them before it sleeps, and instead of spinning while that pays. Default 20 µs.
     #[serde(rename = "spin_ns_max", with = "integer_ns")]
     pub spin_max: Duration,
     /// `true` to never sleep: for threads that have a CPU to themselves. Default false.
@@ -94,34 +95,38 @@ handover_base::setters!(Config {
 pub struct ConnectionsConfig {
     /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// Maximum number of accepted connections whose handshake is not complete. Further connections wait in the kernel's
-    /// queue (4,096 for each listener, or `net.core.somaxconn` if that is less) until one of these handshakes finishes,
-    /// or until one is aborted to free its slot: the oldest of the IP address that has the most of them, once it has
-    /// lasted for a sixteenth of `handshake_timeout`. A host that opens many connections and stays silent thus
-    /// displaces its own ones, and other hosts wait for a sixteenth of the timeout at most; refusing the newest instead
-    /// would let that host keep everybody out. Unix sockets count as one address. Each listener accepts 64 connections
-    /// before other work is done. Default 1,024.
+    /// Maximum number of accepted connections whose handshake is not complete. Further connections
+    /// wait in the kernel's queue (4,096 for each listener, or `net.core.somaxconn` if that is
+    /// less) until one of these handshakes finishes, or until one is aborted to free its slot: the
+    /// oldest of the IP address that has the most of them, once it has lasted for a sixteenth of
+    /// `handshake_timeout`. A host that opens many connections and stays silent thus displaces its
+    /// own ones, and other hosts wait for a sixteenth of the timeout at most; refusing the newest
+    /// instead would let that host keep everybody out. Unix sockets count as one address. Each
+    /// listener accepts 64 connections before other work is done. Default 1,024.
     pub handshakes_max: u32,
     /// Maximum time for a peer to complete the handshake: 1 ms to a day. Default 5 s.
     #[serde(rename = "handshake_timeout_ms", with = "integer_ms")]
     pub handshake_timeout: Duration,
-    /// Maximum time in which a peer must complete a message on a stream, at most a day. It counts from
-    /// the message's first byte. Zero is no limit. Only time in which this endpoint is driven counts.
-    /// The same limit holds for a TLS record. A peer that takes longer is disconnected, up to a
-    /// quarter of this time later. Default 30 s.
+    /// Maximum time in which a peer must complete a message on a stream, at most a day. It counts
+    /// from the message's first byte. Zero is no limit. Only time in which this endpoint is driven
+    /// counts. The same limit holds for a TLS record. A peer that takes longer is disconnected, up
+    /// to a quarter of this time later. Default 30 s.
     #[serde(rename = "message_timeout_ms", with = "integer_ms")]
     pub message_timeout: Duration,
-    /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both endpoints' values.
-    /// Default 1 MiB. On a stream, the receive buffer grows to less than four times the longest message of a peer. It shrinks again
-    /// when no message longer than 64 KiB has arrived for a quarter of `message_timeout`; an idle peer keeps 64 KiB.
+    /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both
+    /// endpoints' values. Default 1 MiB. On a stream, the receive buffer grows to less than four
+    /// times the longest message of a peer. It shrinks again when no message longer than 64 KiB has
+    /// arrived for a quarter of `message_timeout`; an idle peer keeps 64 KiB.
     pub message_bytes_max: u32,
-    /// Maximum number of bytes queued for sending to one peer, including results of the pool. Default 16 MiB. Above a
-    /// quarter of this limit, calls to that peer are refused. Above half of it, requests of that peer are deferred, and
-    /// those for the pool do not start; up to `queued_bytes_max` bytes of requests, or one longer request, are
-    /// deferred, and further ones are refused as [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of
-    /// pooled requests that had started before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
-    /// peer that does not read refusals is disconnected. Worst case for a peer: twice this limit, or this limit and
-    /// `message_bytes_max` if that is more, and the requests that the pool's threads are running.
+    /// Maximum number of bytes queued for sending to one peer, including results of the pool.
+    /// Default 16 MiB. Above a quarter of this limit, calls to that peer are refused. Above half of
+    /// it, requests of that peer are deferred, and those for the pool do not start; up to
+    /// `queued_bytes_max` bytes of requests, or one longer request, are deferred, and further ones
+    /// are refused as [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled
+    /// requests that had started before are dropped, as
+    /// [`ResultUnsent`](crate::CallError::ResultUnsent), and a peer that does not read refusals is
+    /// disconnected. Worst case for a peer: twice this limit, or this limit and `message_bytes_max`
+    /// if that is more, and the requests that the pool's threads are running.
     pub queued_bytes_max: u32,
 }
 
@@ -141,8 +146,8 @@ handover_base::setters!(ConnectionsConfig {
 pub struct AccessConfig {
     /// Path of a file with a secret of at least 16 bytes. Both ends of every `tcp://` or `ucx://`
     /// connection of this endpoint must prove that they know it. Trailing white space is ignored.
-    /// The file may have at most 16 MiB, and only its owner should be able to read it. Default none: over `tcp://`,
-    /// **anybody who can reach the port can call**.
+    /// The file may have at most 16 MiB, and only its owner should be able to read it. Default
+    /// none: over `tcp://`, **anybody who can reach the port can call**.
     ///
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
     /// against an attacker who can change packets on their way.
@@ -150,7 +155,8 @@ pub struct AccessConfig {
     /// Certificate files for `tls://` addresses. Default none.
     #[serde(deserialize_with = "tls_files_from_object")]
     pub tls: Option<TlsFiles>,
-    /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default this user and root.
+    /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default
+    /// this user and root.
     pub uds_peers: UdsPeers,
     /// `true` to let peers stop this endpoint by [`stop_peer`](crate::Calling::stop_peer). Default
     /// false.
@@ -172,9 +178,9 @@ pub struct SharedMemoryConfig {
     /// Number of message slots in each direction; a power of two. Default 64, with which both
     /// directions fit the first-level cache.
     pub slots_count: u32,
-    /// Size, in bytes, of the buffer for long messages in each direction. It is a power of two of at
-    /// least twice `message_bytes_max`. Its pages are allocated when they are first used. Default
-    /// 4 MiB.
+    /// Size, in bytes, of the buffer for long messages in each direction. It is a power of two of
+    /// at least twice `message_bytes_max`. Its pages are allocated when they are first used.
+    /// Default 4 MiB.
     pub shared_bytes: u32,
 }
 
@@ -187,8 +193,8 @@ handover_base::setters!(SharedMemoryConfig { slots_count: u32, shared_bytes: u32
 pub struct PoolConfig {
     /// Number of threads. 0 runs the handlers in the endpoint's own thread. Default 2.
     pub threads: u32,
-    /// `true` to run each of the handlers as a fiber on the pool's threads (`handover_fiber`). Many of
-    /// them can then wait at the same time. Default false.
+    /// `true` to run each of the handlers as a fiber on the pool's threads (`handover_fiber`). Many
+    /// of them can then wait at the same time. Default false.
     #[cfg(feature = "fibers")]
     pub fibers: bool,
     /// CPUs that the threads are pinned to, round robin. Default none: the kernel places them.
@@ -261,7 +267,8 @@ pub struct TlsFiles {
 
 handover_base::setters!(TlsFiles { certificates: String, private_key: String, roots: String });
 
-/// Users allowed at the other end of a `uds://PATH` connection, as reported by the kernel (`SO_PEERCRED`).
+/// Users allowed at the other end of a `uds://PATH` connection, as reported by the kernel
+/// (`SO_PEERCRED`).
 ///
 /// In JSON: `"same_user_or_root"`, `{"uids": [33, 1000]}` or `"any"`. `sm://` and `uds://@NAME`
 /// always connect processes of one user only.
@@ -426,8 +433,8 @@ fn check_power_of_two(field: &'static str, value: u32) -> Result<(), ConfigError
     }
 }
 
-/// Deserializes a struct from an object only. What is derived accepts a list too, as the values of the fields in their
-/// order. Formats without keys are not human-readable.
+/// Deserializes a struct from an object only. What is derived accepts a list too, as the values of
+/// the fields in their order. Formats without keys are not human-readable.
 fn from_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     struct ObjectVisitor<T>(PhantomData<T>);
 

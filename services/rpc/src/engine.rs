@@ -1,4 +1,5 @@
-//! Protocol logic without sockets or clocks: frames, pending calls, bulk messages, and the hashes of procedure names.
+//! Protocol logic without sockets or clocks: frames, pending calls, bulk messages, and the hashes
+//! of procedure names.
 //!
 //! ```text
 //!  caller                              peer

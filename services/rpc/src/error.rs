@@ -63,7 +63,8 @@ pub enum FrameError {
         /// Protocol version of this endpoint.
         own: u16,
     },
-    /// One end of the connection was given a `ucx://` address, and the other end a `tcp://` address.
+    /// One end of the connection was given a `ucx://` address, and the other end a `tcp://`
+    /// address.
     #[error(
         "one end of the connection uses ucx://, the other one tcp://: give both the same address"
     )]
@@ -307,7 +308,8 @@ pub enum CallError {
     /// has run, is running or will run the handler.
     #[error("the deadline of the call passed before its result arrived")]
     Deadline,
-    /// The connection was closed during the call. It is not known whether the peer has run the handler.
+    /// The connection was closed during the call. It is not known whether the peer has run the
+    /// handler.
     #[error(transparent)]
     Disconnected(#[from] CloseReason),
     /// The peer has no procedure of that name and provider. No handler ran.
@@ -431,8 +433,8 @@ pub enum BulkError {
     /// The peer was already disconnected, or the result of the transfer was already returned.
     #[error("the peer is disconnected, or the result of the transfer was already returned")]
     Stale,
-    /// The handle given to [`halved`](crate::BulkPart::halved) does not refer to the local memory of
-    /// the transfer. Nothing was transferred.
+    /// The handle given to [`halved`](crate::BulkPart::halved) does not refer to the local memory
+    /// of the transfer. Nothing was transferred.
     #[error("the handle given to halved() does not refer to the local memory of the transfer")]
     ForeignHandle,
 }

@@ -111,17 +111,17 @@ impl<A, P> Mailbox<A, P> {
     /// Requests the endpoint's thread to stop. Returns [`ReceiverState::Asleep`] if the caller must
     /// wake it.
     pub fn request_stop(&self) -> ReceiverState {
-        // Relaxed: ordered by the exchange of `has_items` in announce(). An exchange, as loom also tries
-        // stores that an exchange in take_stop_request() overwrites without having seen them.
+        // Relaxed: ordered by the exchange of `has_items` in announce(). An exchange, as loom also
+        // tries stores that an exchange in take_stop_request() overwrites without having seen them.
         self.is_stop_requested.swap(true, Ordering::Relaxed);
         self.announce()
     }
 
     /// Sets `has_items`, and returns the state of the endpoint's thread.
     fn announce(&self) -> ReceiverState {
-        // Release: publishes the stop request to the Acquire in take_all(); `answers` and `posts` have their own
-        // locks. An exchange and no store: it continues the release sequence of an announcement by
-        // another thread, so that the one exchange in take_all() acquires both.
+        // Release: publishes the stop request to the Acquire in take_all(); `answers` and `posts`
+        // have their own locks. An exchange and no store: it continues the release sequence of an
+        // announcement by another thread, so that the one exchange in take_all() acquires both.
         self.has_items.swap(true, Ordering::Release);
         match self.asleep.claim_wake(|| None) {
             Some(_) => ReceiverState::Asleep,
@@ -129,7 +129,8 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Announces that this thread is about to sleep. It must check [`has_items`](Self::has_items) once more afterwards.
+    /// Announces that this thread is about to sleep. It must check [`has_items`](Self::has_items)
+    /// once more afterwards.
     pub fn declare_sleep(&self) {
         self.asleep.declare_sleep(SleepObject::Elsewhere);
     }

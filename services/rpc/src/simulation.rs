@@ -1,9 +1,11 @@
-//! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes are killed, all from
-//! one seed. Runs the complete protocol, from the handshake to the end, without sockets and without a real clock.
+//! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes
+//! are killed, all from one seed. Runs the complete protocol, from the handshake to the end,
+//! without sockets and without a real clock.
 //!
-//! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is determined by its seed.
-//! Both [`Endpoint`]s are real, except for shared memory, threads (a pool, a [`Caller`](crate::Caller)) and waiting in
-//! the kernel. `HANDOVER_LONG=1` runs 100,000 seeds instead of 200, and `HANDOVER_SEED=n` runs one.
+//! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is
+//! determined by its seed. Both [`Endpoint`]s are real, except for shared memory, threads (a pool,
+//! a [`Caller`](crate::Caller)) and waiting in the kernel. `HANDOVER_LONG=1` runs 100,000 seeds
+//! instead of 200, and `HANDOVER_SEED=n` runs one.
 
 mod engine;
 mod network;
@@ -151,8 +153,8 @@ struct StartedTransfer {
     transfer: Transfer,
     target: BulkMemory,
     connection: u64,
-    /// Value of the peer's `Node::restarts_count` when the transfer started. Unless it has changed, the
-    /// peer's memory is still registered.
+    /// Value of the peer's `Node::restarts_count` when the transfer started. Unless it has changed,
+    /// the peer's memory is still registered.
     peer_restarts_count: u32,
 }
 

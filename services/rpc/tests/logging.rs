@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tracing::span;
 
-/// Lock under which each test runs: an event that is first reached by another thread, just when a subscriber is
-/// installed, stays disabled for that subscriber.
+/// Lock under which each test runs: an event that is first reached by another thread, just when a
+/// subscriber is installed, stays disabled for that subscriber.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Log lines by level, with the reason that they contain.
@@ -103,7 +103,8 @@ fn failed_authentication_is_logged_with_its_reason() {
             }
             endpoint
         };
-        // If the client reached the line first, in a thread without a subscriber, the line would be disabled for all.
+        // If the client reached the line first, in a thread without a subscriber, the line would be
+        // disabled for all.
         let mut server = with(server, Config::default().log_level);
         let mut client = with(client, LogLevel::Off);
         let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();

@@ -17,9 +17,10 @@
 //! | each_post_is_taken_.. | post, post / post / take_all, close |
 //! | post_after_the_close_.. | post / close, open, take_all; sleep |
 //!
-//! Seen to fail, each by a deadlock: no fence in `ParkWord::declare`; `take_all` that clears the flag after
-//! it has taken what waits; an announcement that stores the flag instead of exchanging it, that is
-//! relaxed or has no fence; `take_all` that is relaxed; `request_stop` that is announced before it is set.
+//! Seen to fail, each by a deadlock: no fence in `ParkWord::declare`; `take_all` that clears the
+//! flag after it has taken what waits; an announcement that stores the flag instead of exchanging
+//! it, that is relaxed or has no fence; `take_all` that is relaxed; `request_stop` that is
+//! announced before it is set.
 #![cfg(handover_loom)]
 
 #[path = "../src/mailbox.rs"]
@@ -95,7 +96,8 @@ impl Endpoint {
         before != (self.answers.len(), self.posts.len(), self.stops_count)
     }
 
-    /// Runs turns, and sleeps without a limit when there is nothing to do, until `is_done` returns `true`.
+    /// Runs turns, and sleeps without a limit when there is nothing to do, until `is_done` returns
+    /// `true`.
     fn run(&mut self, inbox: &Inbox, is_done: impl Fn(&Self) -> bool) {
         while !is_done(self) {
             if self.turn(inbox) {

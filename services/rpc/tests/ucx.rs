@@ -40,8 +40,9 @@ const TESTS: &[Test] = &[
     ("other_transport_is_an_error_on_both_sides", other_transport_is_an_error),
 ];
 
-/// Choices of UCX's transports (`UCX_TLS`), `None` for the library's own choice; and the address of the server. From
-/// the second address of the loopback, the server counts as another host, whose failure UCX reports.
+/// Choices of UCX's transports (`UCX_TLS`), `None` for the library's own choice; and the address of
+/// the server. From the second address of the loopback, the server counts as another host, whose
+/// failure UCX reports.
 const CHOICES: &[(Option<&str>, &str)] = &[
     (Some("tcp"), "ucx://127.0.0.2:0"),
     (Some("tcp"), "ucx://"),
@@ -90,7 +91,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs this program again with a choice of transports, which the library reads once, and an address of the servers.
+/// Runs this program again with a choice of transports, which the library reads once, and an
+/// address of the servers.
 fn run_with(choice: Option<&str>, address: &str, arguments: &[&str]) {
     let mut command = Command::new(std::env::current_exe().expect("it runs"));
     command.args(arguments).env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");
@@ -340,7 +342,8 @@ fn killed_owner_is_an_error() {
     kill(&mut server.child);
     let killed = Instant::now();
     for transfer in transfers {
-        // Those that were complete before have succeeded. UCX's error comes first where it reports failures.
+        // Those that were complete before have succeeded. UCX's error comes first where it reports
+        // failures.
         let ended = client.wait_transfer(transfer);
         let is_gone = matches!(
             ended,

@@ -99,7 +99,8 @@ fn check_crate(one: &Crate) -> Vec<Violation> {
             "write [lints] workspace = true".into(),
         ));
     }
-    // The tests of a package may depend on it with other features: by path alone, so that it can be packaged.
+    // The tests of a package may depend on it with other features: by path alone, so that it can be
+    // packaged.
     let is_not_inherited = |it: &&Dependency| !it.is_inherited && it.package != one.name;
     for dependency in one.dependencies.iter().filter(is_not_inherited) {
         let package = &dependency.package;

@@ -127,7 +127,8 @@ fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Finds links in a Markdown file to files that do not exist, and in a page of the book to files that the book lacks.
+/// Finds links in a Markdown file to files that do not exist, and in a page of the book to files
+/// that the book lacks.
 fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_page = path != "README.md" && tree.contains_path(&join(folder, "Cargo.toml"));

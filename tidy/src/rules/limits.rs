@@ -18,7 +18,8 @@ const TABLES: &[(&str, &str)] = &[
 /// Name endings of configuration fields that are limits; durations are limits, too.
 const LIMIT_ENDINGS: &[&str] = &["_max", "_bytes", "_count"];
 
-/// Configuration fields with one of [`LIMIT_ENDINGS`], or durations, that do not limit a peer's actions.
+/// Configuration fields with one of [`LIMIT_ENDINGS`], or durations, that do not limit a peer's
+/// actions.
 const NOT_LIMITS: &[&str] = &["housekeep_interval", "ready_max", "spin_max"];
 
 /// Finds limits whose default is missing or wrong in the tables of docs/SECURITY.md.
@@ -61,7 +62,8 @@ fn limits(code: &str) -> Vec<(&str, String)> {
     fields.collect()
 }
 
-/// Parses an integer or a shift, such as `65_536` or `1 << 16`, or a duration in ms. Returns `None` for other text.
+/// Parses an integer or a shift, such as `65_536` or `1 << 16`, or a duration in ms. Returns `None`
+/// for other text.
 fn parse_number(text: &str) -> Option<u64> {
     let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
     if text == "Duration::ZERO" {

@@ -319,6 +319,13 @@ planted! {
     summary_that_begins_with_a_question_word_is_found:
         "summaries" at "lab/suite/src/lock.rs:2",
         |tree| append(tree, "lab/suite/src/lock.rs", "/// Whose turn it is.\n/// Which is so.\nstruct Turn;\n");
+    comment_that_is_too_wide_is_found:
+        "columns" at "lab/suite/src/lock.rs:5",
+        |tree| append(
+            tree,
+            "lab/suite/src/lock.rs",
+            &format!("/// ```\n/// {0}\n/// ```\n// {0}\n", "word ".repeat(20)),
+        );
     note_is_found:
         "words" at "lab/suite/src/lock.rs:2",
         |tree| append(tree, "lab/suite/src/lock.rs", "// TODO: measure it.\n");

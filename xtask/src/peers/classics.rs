@@ -1,4 +1,5 @@
-//! `cargo xtask peers --classics`: comparison of handover's classic programs with plain C loops and the originals.
+//! `cargo xtask peers --classics`: comparison of handover's classic programs with plain C loops and
+//! the originals.
 
 use super::{PeersOptions, RUN_MAX, install};
 use crate::run::CommandLine;
@@ -75,8 +76,9 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     let source = folder.path().join("node-microbench.c");
     std::fs::write(&source, C_LOOPS_SOURCE)?;
     let loops = folder.path().join("node-microbench");
-    // As Rust calls the C library: through the global offset table alone. The jump through the procedure
-    // linkage table is a tenth of what a coarse clock takes. Aligned, as handover's own loops are.
+    // As Rust calls the C library: through the global offset table alone. The jump through the
+    // procedure linkage table is a tenth of what a coarse clock takes. Aligned, as handover's own
+    // loops are.
     CommandLine::new("cc -O2 -fno-plt -falign-functions=64 -falign-loops=32 -pthread -o")
         .args([&loops, &source])
         .capture_stdout()?;

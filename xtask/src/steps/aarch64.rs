@@ -1,9 +1,11 @@
-//! Another processor, aarch64, with `--long`: a build of every crate, and the tests of the mechanisms and services under
-//! qemu's emulation of a process. Then a check of the portable crates for other systems.
+//! Another processor, aarch64, with `--long`: a build of every crate, and the tests of the
+//! mechanisms and services under qemu's emulation of a process. Then a check of the portable crates
+//! for other systems.
 //!
-//! qemu does not reorder memory accesses as processors do: the loom models and Miri remain the proof of the orderings.
-//! The emulated programs run other programs of the kind, so that the kernel must start them by qemu (binfmt_misc). The
-//! step registers it in a user namespace of its own, and leaves the machine's registrations as they are.
+//! qemu does not reorder memory accesses as processors do: the loom models and Miri remain the
+//! proof of the orderings. The emulated programs run other programs of the kind, so that the kernel
+//! must start them by qemu (binfmt_misc). The step registers it in a user namespace of its own, and
+//! leaves the machine's registrations as they are.
 
 use std::path::Path;
 use std::time::Duration;

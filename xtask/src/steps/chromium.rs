@@ -1,5 +1,5 @@
-//! Check of the report in a headless browser: every row must be in the rendered page, a click on a figure
-//! must show its distribution, and the console must be empty.
+//! Check of the report in a headless browser: every row must be in the rendered page, a click on a
+//! figure must show its distribution, and the console must be empty.
 
 mod driver;
 
@@ -26,7 +26,8 @@ const HISTORY_ID: &str = "lock/free";
 /// Maximum time for the browser to load a page.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
-/// Browser options. The network is disabled except for the loopback address, so that a page that needs it fails here.
+/// Browser options. The network is disabled except for the loopback address, so that a page that
+/// needs it fails here.
 const BROWSER_OPTIONS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -162,8 +163,8 @@ fn check_served_pages(
     Ok(())
 }
 
-/// Opens the report of the run that has just begun, and checks that it shows further figures without being opened again.
-/// `list` is the address of the list, to which the run adds its row.
+/// Opens the report of the run that has just begun, and checks that it shows further figures
+/// without being opened again. `list` is the address of the list, to which the run adds its row.
 fn check_unfinished_run(browser: &driver::BrowserPage, list: &str) -> Result<()> {
     let until = Instant::now() + BROWSER_MAX;
     while browser.run("return document.querySelectorAll('tbody tr').length")? != json!(2) {
@@ -186,8 +187,8 @@ fn check_unfinished_run(browser: &driver::BrowserPage, list: &str) -> Result<()>
     )
 }
 
-/// Runs a script in the page until it returns `true`; returns an error if it does not in time. `what` describes the
-/// condition.
+/// Runs a script in the page until it returns `true`; returns an error if it does not in time.
+/// `what` describes the condition.
 fn wait_for_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Result<()> {
     let until = Instant::now() + BROWSER_MAX;
     while browser.run(script)? != Value::Bool(true) {

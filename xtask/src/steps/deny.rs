@@ -1,4 +1,5 @@
-//! Check of the dependencies' licences, bans and sources by cargo-deny, with the lists in deny.toml.
+//! Check of the dependencies' licences, bans and sources by cargo-deny, with the lists in
+//! deny.toml.
 
 use anyhow::Result;
 

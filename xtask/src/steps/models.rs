@@ -22,10 +22,11 @@ const SOAK_MAX: Duration = Duration::from_secs(1800);
 const MIRI_SEEDS: u32 = 16;
 
 /// Crates of which Miri runs only some tests. Each has the options that select the tests, by
-/// default and with `--long`. Mechanisms not listed run all tests, services not listed none. Excluded
-/// are tests that take minutes in Miri or need features that Miri lacks (signals, limits, timed sleeps
-/// in epoll); of sched, whose only `unsafe` prefetches memory, all but one module; of fiber, whose
-/// switch is assembly, all but the lists and locks below it; of rpc, all but the decoders.
+/// default and with `--long`. Mechanisms not listed run all tests, services not listed none.
+/// Excluded are tests that take minutes in Miri or need features that Miri lacks (signals, limits,
+/// timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory, all but one module; of
+/// fiber, whose switch is assembly, all but the lists and locks below it; of rpc, all but the
+/// decoders.
 const MIRI_PARTS: [(&str, &str, &str); 7] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
@@ -40,8 +41,8 @@ const MIRI_PARTS: [(&str, &str, &str); 7] = [
 pub(super) const PORTABLE: [&str; 5] =
     ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
 
-/// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and are
-/// built separately: other crates' dependencies do not compile with a loom flag.
+/// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and
+/// are built separately: other crates' dependencies do not compile with a loom flag.
 pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     let mut modelled = context.workspace.crates_with_file("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs, so no loom model ran");

@@ -35,8 +35,8 @@ pub fn install_clippy(context: &mut TestContext) {
     }
 }
 
-/// Tools of the tests of handover-capi (`has` in `faces/capi/tests/examples.rs`), each with the checks that pass
-/// without running if it is missing.
+/// Tools of the tests of handover-capi (`has` in `faces/capi/tests/examples.rs`), each with the
+/// checks that pass without running if it is missing.
 const C_LIBRARY_TOOLS: [(&str, &str); 8] = [
     ("gcc", "C examples with GCC, with sanitizers, and under Valgrind"),
     ("g++", "C++ example with GCC"),
@@ -48,7 +48,8 @@ const C_LIBRARY_TOOLS: [(&str, &str); 8] = [
     ("nm", "symbols of the C library"),
 ];
 
-/// Records the checks of handover-capi that its tests skip, as a tool is missing. Installs nothing: Clang is large.
+/// Records the checks of handover-capi that its tests skip, as a tool is missing. Installs nothing:
+/// Clang is large.
 pub fn record_missing_c_tools(context: &mut TestContext) {
     for (tool, checks) in C_LIBRARY_TOOLS {
         if !CommandLine::program(tool).args(["--version"]).succeeds() {
@@ -85,7 +86,8 @@ pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
     })
 }
 
-/// Installs components of the nightly toolchain, unless the command `check` succeeds. Returns an error without nightly.
+/// Installs components of the nightly toolchain, unless the command `check` succeeds. Returns an
+/// error without nightly.
 pub fn install_nightly_components(names: &[&str], check: CommandLine) -> Result<()> {
     let nightly = CommandLine::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");

@@ -44,7 +44,8 @@ const PROGRAM_TIME_MAX: Duration = Duration::from_secs(600);
 /// Maximum duration of a test program with `--long`.
 const LONG_PROGRAM_TIME_MAX: Duration = Duration::from_secs(7200);
 
-/// Number of test programs that run in parallel. Most of them wait for timeouts, child processes and ends of rounds.
+/// Number of test programs that run in parallel. Most of them wait for timeouts, child processes
+/// and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
 /// Command prefix that sets the lowest priority, for compilers that run beside test programs. Two
@@ -283,7 +284,8 @@ impl TestProgram {
             .env_path("CARGO_MANIFEST_DIR", &self.folder)
             // Needed by tests of procedural macros, which use the compiler's own libraries.
             .env_path("LD_LIBRARY_PATH", Path::new(libraries))
-            // Symbolising an expected panic's frames takes a second of CPU time; a failed test says its line.
+            // Symbolising an expected panic's frames takes a second of CPU time; a failed test says
+            // its line.
             .env_remove("RUST_BACKTRACE")
             .timeout(if is_long { LONG_PROGRAM_TIME_MAX } else { PROGRAM_TIME_MAX });
         if is_long {

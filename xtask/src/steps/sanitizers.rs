@@ -1,7 +1,8 @@
 //! ThreadSanitizer and AddressSanitizer, with `--long`.
 //!
-//! The standard library is built from its sources with each sanitizer: without that, ThreadSanitizer does not see the
-//! synchronisation of its locks and threads. There are no suppressions.
+//! The standard library is built from its sources with each sanitizer: without that,
+//! ThreadSanitizer does not see the synchronisation of its locks and threads. There are no
+//! suppressions.
 //!
 //! | crate | thread | address and leaks |
 //! |---|---|---|
@@ -9,9 +10,10 @@
 //! | `event` | all tests | all tests but one of [`ADDRESS_SANITIZER_SKIPPED`] |
 //! | `fiber`, `rpc` | all tests but [`THREAD_SANITIZER_SKIPPED`] | all tests but [`ADDRESS_SANITIZER_SKIPPED`] |
 //!
-//! Switches between the stacks of fibers are reported to both: `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered:
-//! other processes (ThreadSanitizer sees one process, and treats each mapping as separate memory); ordering by fences
-//! alone, which ThreadSanitizer does not support and the loom models check; C code of dependencies.
+//! Switches between the stacks of fibers are reported to both:
+//! `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered: other processes (ThreadSanitizer sees one
+//! process, and treats each mapping as separate memory); ordering by fences alone, which
+//! ThreadSanitizer does not support and the loom models check; C code of dependencies.
 
 use std::time::Duration;
 
@@ -41,7 +43,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const THREAD_SANITIZER_SKIPPED: [&str; 5] = [
     // ThreadSanitizer handles faults itself, and this test ends with a fault.
     "other_faults_are_forwarded_to_the_previous_handler",
-    // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory needs.
+    // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
+    // needs.
     "spawn_fails_without_stack_memory_and_other_fibers_continue",
     "spawn_fails_at_the_mapping_limit_and_other_fibers_continue",
     // These two of rpc have deadlines that ThreadSanitizer's builds exceed.
@@ -75,8 +78,8 @@ pub fn test_with_sanitizers(context: &mut TestContext) -> Result<()> {
     run_with_sanitizer(context, "address", &ADDRESS_SANITIZER_SKIPPED, "ASAN_OPTIONS")
 }
 
-/// Runs the tests of [`CRATES`] under a sanitizer, except the tests `skipped`. The sanitizer's options are
-/// passed in the environment variable `variable`.
+/// Runs the tests of [`CRATES`] under a sanitizer, except the tests `skipped`. The sanitizer's
+/// options are passed in the environment variable `variable`.
 fn run_with_sanitizer(
     context: &mut TestContext,
     sanitizer: &str,

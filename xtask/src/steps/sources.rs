@@ -60,8 +60,8 @@ fn check_workflows(context: &mut TestContext) -> Result<()> {
         .run()
 }
 
-/// Runs clippy with all features. On net, rpc and the command, also runs it without features, and on rpc with
-/// the default ones. The step `build` lints the other crates with the default features.
+/// Runs clippy with all features. On net, rpc and the command, also runs it without features, and
+/// on rpc with the default ones. The step `build` lints the other crates with the default features.
 pub fn lint(context: &mut TestContext) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
@@ -130,11 +130,12 @@ case " $HANDOVER_DOCUMENTED " in *" $crate "*) ;; *) exec rustdoc "$@" ;; esac
 exec rustdoc "$@"
 "#;
 
-/// Folders of the published libraries. Without `--long`, the documentation of those that differ from `origin/HEAD`
-/// is built.
+/// Folders of the published libraries. Without `--long`, the documentation of those that differ
+/// from `origin/HEAD` is built.
 const LIBRARY_FOLDERS: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
 
-/// Builds the documentation of changed libraries with warnings denied, and runs the examples of every crate.
+/// Builds the documentation of changed libraries with warnings denied, and runs the examples of
+/// every crate.
 pub fn run_doctests(context: &mut TestContext) -> Result<()> {
     let target = &context.workspace.target;
     let rustdoc = target.join("document-and-test");

@@ -31,7 +31,8 @@ pub struct handover_event_message {
     pub data: *mut c_void,
 }
 
-// SAFETY: the library copies the pointer and never dereferences it; the header says that the machine's thread gets it.
+// SAFETY: the library copies the pointer and never dereferences it; the header says that the
+// machine's thread gets it.
 unsafe impl Send for handover_event_message {}
 // SAFETY: as for Send; the message is a plain value.
 unsafe impl Sync for handover_event_message {}
@@ -58,8 +59,8 @@ pub const HANDOVER_EVENT_EDGE: u32 = 16;
 
 /// Function that handles a message of a machine, on the thread that runs the machine.
 ///
-/// It may call the functions that take this machine, except those that run or destroy it. `message` is valid until it
-/// returns. Neither `longjmp` nor a C++ exception may leave it.
+/// It may call the functions that take this machine, except those that run or destroy it. `message`
+/// is valid until it returns. Neither `longjmp` nor a C++ exception may leave it.
 pub type handover_event_handler = Option<
     unsafe extern "C" fn(
         machine: *mut handover_event_machine,
@@ -89,7 +90,8 @@ pub enum handover_event_when_full {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_event_config {
-    /// Size of this structure in bytes, set by `handover_event_config_init`. Another size is refused.
+    /// Size of this structure in bytes, set by `handover_event_config_init`. Another size is
+    /// refused.
     pub struct_bytes: usize,
     /// Maximum wait of a sender in ns under `HANDOVER_EVENT_BLOCK`. Default `HANDOVER_FOREVER`.
     pub wait_ns_max: u64,
@@ -133,7 +135,8 @@ impl Handler for CHandler {
         let machine = self.shared.handle.load(Ordering::Relaxed);
         let pointer = from_mut(context).cast();
         self.shared.callback.run_callback(pointer, || {
-            // SAFETY: the header demands a function that accepts these arguments; the message is valid until it returns.
+            // SAFETY: the header demands a function that accepts these arguments; the message is
+            // valid until it returns.
             unsafe { (self.function)(machine, &raw const message, self.context.get()) }
         });
     }
@@ -200,12 +203,13 @@ fn config_from_c(config: &handover_event_config) -> Result<Config, Fault> {
         .thread(thread))
 }
 
-/// Creates a machine whose messages `handler` handles; each call of `handler` gets `context`. A null `config` stands for
-/// the defaults.
+/// Creates a machine whose messages `handler` handles; each call of `handler` gets `context`. A
+/// null `config` stands for the defaults.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a limit outside its range; `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM`.
-/// Threads: any; a machine may move between threads, and one at a time may use it. Blocking: never. Ownership: the
-/// caller destroys the machine; `context` stays the program's, and must live as long.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a limit outside its range; `HANDOVER_OUT_OF_MEMORY`;
+/// `HANDOVER_SYSTEM`. Threads: any; a machine may move between threads, and one at a time may use
+/// it. Blocking: never. Ownership: the caller destroys the machine; `context` stays the program's,
+/// and must live as long.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_event_create(
@@ -247,13 +251,13 @@ pub unsafe extern "C" fn handover_event_create(
     })
 }
 
-/// Destroys a machine, and calls `discard`, unless that is null, for each message that was not handled. Later sends to
-/// its addresses return `HANDOVER_CLOSED`. No callback runs afterwards.
+/// Destroys a machine, and calls `discard`, unless that is null, for each message that was not
+/// handled. Later sends to its addresses return `HANDOVER_CLOSED`. No callback runs afterwards.
 ///
-/// Errors: `HANDOVER_BUSY` within the machine's handler, `HANDOVER_WRONG_THREAD` while another thread uses the machine;
-/// then nothing is destroyed.
-/// Threads: any. Blocking: while another thread is in the middle of a send. Ownership: the handle is invalid
-/// afterwards; addresses stay valid; descriptors stay open; `discard` does not get the messages of timers and watches.
+/// Errors: `HANDOVER_BUSY` within the machine's handler, `HANDOVER_WRONG_THREAD` while another
+/// thread uses the machine; then nothing is destroyed. Threads: any. Blocking: while another thread
+/// is in the middle of a send. Ownership: the handle is invalid afterwards; addresses stay valid;
+/// descriptors stay open; `discard` does not get the messages of timers and watches.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_event_destroy(
@@ -267,7 +271,8 @@ pub unsafe extern "C" fn handover_event_destroy(
         let closed = handle.machine.into_inner().close();
         if let Some(discard) = discard {
             for message in &closed.messages {
-                // SAFETY: the header demands a function that accepts these arguments; the message lives until it returns.
+                // SAFETY: the header demands a function that accepts these arguments; the message
+                // lives until it returns.
                 unsafe { discard(message, context) };
             }
         }
@@ -277,7 +282,8 @@ pub unsafe extern "C" fn handover_event_destroy(
 
 /// Creates an address of the machine, by which any thread can send messages to it.
 ///
-/// Threads: any. Blocking: never. Ownership: the caller destroys the address, before or after the machine.
+/// Threads: any. Blocking: never. Ownership: the caller destroys the address, before or after the
+/// machine.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_address_create(
@@ -293,7 +299,8 @@ pub extern "C" fn handover_event_address_create(
 
 /// Destroys an address; null is ignored.
 ///
-/// Threads: any, while no other thread uses this address. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while no other thread uses this address. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_address_destroy(address: Option<Box<handover_event_address>>) {
@@ -307,7 +314,8 @@ pub struct handover_event_weak_address {
 
 /// Creates a weak address of the same machine, for tables of machines that may end.
 ///
-/// Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the weak address.
+/// Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the weak
+/// address.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_address_downgrade(
@@ -323,8 +331,8 @@ pub extern "C" fn handover_event_address_downgrade(
 
 /// Creates an address from a weak address.
 ///
-/// Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was destroyed.
-/// Threads: any number at the same time. Blocking: never. Ownership: the caller destroys the address.
+/// Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was destroyed. Threads: any
+/// number at the same time. Blocking: never. Ownership: the caller destroys the address.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_weak_address_upgrade(
@@ -342,8 +350,8 @@ pub extern "C" fn handover_event_weak_address_upgrade(
 
 /// Destroys a weak address; null is ignored.
 ///
-/// Threads: any, while no other thread uses this weak address. Blocking: never. Ownership: the handle is invalid
-/// afterwards.
+/// Threads: any, while no other thread uses this weak address. Blocking: never. Ownership: the
+/// handle is invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_weak_address_destroy(
@@ -362,12 +370,13 @@ pub struct handover_event_pending_reply {
     pending: Exclusive<PendingReply<UserPointer>>,
 }
 
-/// Creates both ends of one reply. The requester sends `reply` with its message, for example in a structure that
-/// `data` points to, and waits for `pending`.
+/// Creates both ends of one reply. The requester sends `reply` with its message, for example in a
+/// structure that `data` points to, and waits for `pending`.
 ///
-/// Threads: any. Blocking: never. Ownership: the handler of the message calls `handover_event_reply_send` or
-/// `handover_event_reply_destroy`, and so does the requester if the message is not handled: after a refused send, and
-/// in the function that gets the messages of a destroyed machine. The requester destroys `pending`.
+/// Threads: any. Blocking: never. Ownership: the handler of the message calls
+/// `handover_event_reply_send` or `handover_event_reply_destroy`, and so does the requester if the
+/// message is not handled: after a refused send, and in the function that gets the messages of a
+/// destroyed machine. The requester destroys `pending`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_reply_create(
@@ -388,8 +397,8 @@ pub extern "C" fn handover_event_reply_create(
 /// Sends the reply, a pointer of the program, and wakes the requester if it waits.
 ///
 /// Errors: `HANDOVER_CLOSED`, which sets no last error, if the requester has destroyed its end.
-/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards, unless it was null; after an error, what
-/// `data` points to is still the caller's.
+/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards, unless it was null;
+/// after an error, what `data` points to is still the caller's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_reply_send(
@@ -402,7 +411,8 @@ pub extern "C" fn handover_event_reply_send(
     })
 }
 
-/// Destroys the replier's end of a reply, so that the requester learns that no reply will come; null is ignored.
+/// Destroys the replier's end of a reply, so that the requester learns that no reply will come;
+/// null is ignored.
 ///
 /// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards.
 // SAFETY: no other symbol has this name.
@@ -411,13 +421,14 @@ pub extern "C" fn handover_event_reply_destroy(reply: Option<Box<handover_event_
     drop(reply);
 }
 
-/// Waits for the reply, for at most `timeout_ns`; the pointer that was sent goes to `data`, unless that is null. A
-/// reply can be received once. A handler that waits blocks its machine.
+/// Waits for the reply, for at most `timeout_ns`; the pointer that was sent goes to `data`, unless
+/// that is null. A reply can be received once. A handler that waits blocks its machine.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, after which the reply can still come; `HANDOVER_CLOSED` if none will come, or it was
-/// received before; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
-/// Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin of 1 to 4 us unless that is 0. Ownership:
-/// what `data` points to is now the caller's; the handle must still be destroyed.
+/// Errors: `HANDOVER_TIMED_OUT`, after which the reply can still come; `HANDOVER_CLOSED` if none
+/// will come, or it was received before; neither sets the last error. `HANDOVER_WRONG_THREAD` if
+/// another thread waits. Threads: one at a time. Blocking: up to `timeout_ns`, at least for a spin
+/// of 1 to 4 us unless that is 0. Ownership: what `data` points to is now the caller's; the handle
+/// must still be destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_pending_reply_wait(
@@ -444,9 +455,9 @@ pub extern "C" fn handover_event_pending_reply_wait(
 
 /// Destroys the requester's end of a reply, so that the reply is refused, or lost if it has come.
 ///
-/// Errors: `HANDOVER_WRONG_THREAD` if another thread waits; then nothing is destroyed.
-/// Threads: any. Blocking: never. Ownership: the handle is invalid afterwards; the pointer of a lost reply is not
-/// returned.
+/// Errors: `HANDOVER_WRONG_THREAD` if another thread waits; then nothing is destroyed. Threads:
+/// any. Blocking: never. Ownership: the handle is invalid afterwards; the pointer of a lost reply
+/// is not returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_event_pending_reply_destroy(
@@ -465,9 +476,10 @@ fn send_fault(error: &SendError<Message>) -> Fault {
 
 /// Sends a copy of the message to the machine, and wakes it if it sleeps.
 ///
-/// Errors: `HANDOVER_FULL`, and `HANDOVER_CLOSED` if the machine was destroyed; neither sets the last error.
-/// Threads: any number at the same time. Blocking: never, except under `HANDOVER_EVENT_BLOCK`. Ownership: after an
-/// error, `data` is the sender's again; that of a message that `HANDOVER_EVENT_DROP_OLDEST` drops is not returned.
+/// Errors: `HANDOVER_FULL`, and `HANDOVER_CLOSED` if the machine was destroyed; neither sets the
+/// last error. Threads: any number at the same time. Blocking: never, except under
+/// `HANDOVER_EVENT_BLOCK`. Ownership: after an error, `data` is the sender's again; that of a
+/// message that `HANDOVER_EVENT_DROP_OLDEST` drops is not returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_send(
@@ -490,17 +502,19 @@ fn with_context<T>(
     if machine.machine.is_entered_here()
         && let Some(lent) = machine.shared.callback.lend()
     {
-        // SAFETY: CHandler::handle lends its exclusive reference until the callback returns, to one call at a time; this
-        // thread is within that callback, as it has the machine.
+        // SAFETY: CHandler::handle lends its exclusive reference until the callback returns, to one
+        // call at a time; this thread is within that callback, as it has the machine.
         return act(unsafe { &mut *lent.pointer().cast::<Context<'_, Message>>() });
     }
     act(&mut machine.machine.enter("machine")?.context())
 }
 
-/// Sends a copy of the message to the machine from its own thread: within its handler, or before it is run.
+/// Sends a copy of the message to the machine from its own thread: within its handler, or before it
+/// is run.
 ///
-/// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
-/// Threads: one at a time. Blocking: never. Ownership: after an error, `data` is the caller's again.
+/// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_WRONG_THREAD` while another thread
+/// runs the machine. Threads: one at a time. Blocking: never. Ownership: after an error, `data` is
+/// the caller's again.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_send_self(
@@ -517,13 +531,13 @@ fn timers_fault<M>(_: TimersFull<M>) -> Fault {
     HANDOVER_FULL.because("timers_max timers are running: cancel some, or raise timers_max")
 }
 
-/// Starts a timer: a copy of the message is handled once `delay_ns` has passed, never before. Its number goes to
-/// `timer`, unless that is null.
+/// Starts a timer: a copy of the message is handled once `delay_ns` has passed, never before. Its
+/// number goes to `timer`, unless that is null.
 ///
-/// Errors: `HANDOVER_FULL` if `timers_max` timers are running; `HANDOVER_WRONG_THREAD` while another thread runs the
-/// machine.
-/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine keeps `data` until the timer
-/// expires or is cancelled, or the machine is destroyed; only an expiry passes it to the handler.
+/// Errors: `HANDOVER_FULL` if `timers_max` timers are running; `HANDOVER_WRONG_THREAD` while
+/// another thread runs the machine. Threads: one at a time, within the handler too. Blocking:
+/// never. Ownership: the machine keeps `data` until the timer expires or is cancelled, or the
+/// machine is destroyed; only an expiry passes it to the handler.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_after(
@@ -541,11 +555,12 @@ pub extern "C" fn handover_event_after(
     })
 }
 
-/// Starts a timer that expires every `period_ns` (at least 1): each time a copy of the message is handled. Its number
-/// goes to `timer`, unless that is null.
+/// Starts a timer that expires every `period_ns` (at least 1): each time a copy of the message is
+/// handled. Its number goes to `timer`, unless that is null.
 ///
-/// Errors and threads: as `handover_event_after`. Blocking: never. Ownership: the machine keeps `data`, and passes it
-/// to the handler each time, until the timer is cancelled or the machine destroyed.
+/// Errors and threads: as `handover_event_after`. Blocking: never. Ownership: the machine keeps
+/// `data`, and passes it to the handler each time, until the timer is cancelled or the machine
+/// destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_every(
@@ -569,10 +584,9 @@ pub extern "C" fn handover_event_every(
 
 /// Cancels a timer: its message is not handled any more.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` if it has expired or was cancelled; `HANDOVER_WRONG_THREAD` while another thread runs
-/// the machine.
-/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine no longer keeps the
-/// message's `data`, and does not return it.
+/// Errors: `HANDOVER_NOT_FOUND` if it has expired or was cancelled; `HANDOVER_WRONG_THREAD` while
+/// another thread runs the machine. Threads: one at a time, within the handler too. Blocking:
+/// never. Ownership: the machine no longer keeps the message's `data`, and does not return it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_cancel(
@@ -591,7 +605,8 @@ struct Descriptor(RawFd);
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the number is not -1, as `watch` checked; the header demands that it is open until the watch ends.
+        // SAFETY: the number is not -1, as `watch` checked; the header demands that it is open
+        // until the watch ends.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -628,14 +643,16 @@ fn watch_fault(error: WatchError) -> Fault {
     }
 }
 
-/// Watches a descriptor for `interest_bits` of `HANDOVER_EVENT_*`. For each readiness, a copy of the message is
-/// handled, with `ready` set. The number of the watch goes to `watch`, unless that is null.
+/// Watches a descriptor for `interest_bits` of `HANDOVER_EVENT_*`. For each readiness, a copy of
+/// the message is handled, with `ready` set. The number of the watch goes to `watch`, unless that
+/// is null.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a negative descriptor or another interest; `HANDOVER_SYSTEM` if the kernel
-/// cannot poll the descriptor, or if it is watched already; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
-/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the descriptor stays the program's, and
-/// must be open until the watch ends by `handover_event_unwatch` or `handover_event_destroy`; until then the machine
-/// keeps `data`.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a negative descriptor or another interest;
+/// `HANDOVER_SYSTEM` if the kernel cannot poll the descriptor, or if it is watched already;
+/// `HANDOVER_WRONG_THREAD` while another thread runs the machine. Threads: one at a time, within
+/// the handler too. Blocking: never. Ownership: the descriptor stays the program's, and must be
+/// open until the watch ends by `handover_event_unwatch` or `handover_event_destroy`; until then
+/// the machine keeps `data`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_watch(
@@ -681,9 +698,9 @@ pub extern "C" fn handover_event_set_interest(
 
 /// Ends a watch: no message of it is handled any more, and the descriptor may be closed.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` if the watch has ended; `HANDOVER_WRONG_THREAD` while another thread runs the machine.
-/// Threads: one at a time, within the handler too. Blocking: never. Ownership: the machine no longer keeps the
-/// message's `data`, and does not return it.
+/// Errors: `HANDOVER_NOT_FOUND` if the watch has ended; `HANDOVER_WRONG_THREAD` while another
+/// thread runs the machine. Threads: one at a time, within the handler too. Blocking: never.
+/// Ownership: the machine no longer keeps the message's `data`, and does not return it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_unwatch(
@@ -711,11 +728,12 @@ fn is_stopped(ended: Option<EndReason>) -> Result<bool, Fault> {
     }
 }
 
-/// Runs the machine until `handover_event_stop`. Messages that are queued then stay queued, and the machine may be run
-/// again.
+/// Runs the machine until `handover_event_stop`. Messages that are queued then stay queued, and the
+/// machine may be run again.
 ///
-/// Errors: `HANDOVER_BUSY` within the handler; `HANDOVER_WRONG_THREAD` while another thread runs it; `HANDOVER_SYSTEM`.
-/// Threads: one at a time, which runs the handler. Blocking: until the machine is stopped.
+/// Errors: `HANDOVER_BUSY` within the handler; `HANDOVER_WRONG_THREAD` while another thread runs
+/// it; `HANDOVER_SYSTEM`. Threads: one at a time, which runs the handler. Blocking: until the
+/// machine is stopped.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_run(machine: Option<&handover_event_machine>) -> handover_status {
@@ -726,13 +744,13 @@ pub extern "C" fn handover_event_run(machine: Option<&handover_event_machine>) -
     })
 }
 
-/// Runs one round of the machine, for a program that has a loop of its own; waits first if there is no work and
-/// `should_wait` is not 0. The number of handled messages goes to `handled_count`, unless that is null, also if the
-/// machine was asked to stop.
+/// Runs one round of the machine, for a program that has a loop of its own; waits first if there is
+/// no work and `should_wait` is not 0. The number of handled messages goes to `handled_count`,
+/// unless that is null, also if the machine was asked to stop.
 ///
-/// Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was asked to stop; otherwise as
-/// `handover_event_run`.
-/// Threads: one at a time, which runs the handler. Blocking: only if `should_wait` is not 0.
+/// Errors: `HANDOVER_CLOSED`, which sets no last error, if the machine was asked to stop; otherwise
+/// as `handover_event_run`. Threads: one at a time, which runs the handler. Blocking: only if
+/// `should_wait` is not 0.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_run_once(
@@ -749,8 +767,8 @@ pub extern "C" fn handover_event_run_once(
     })
 }
 
-/// Asks the machine to stop: within its handler after this message, and from elsewhere after the messages of the current
-/// round. If it is not running, its next run returns at once.
+/// Asks the machine to stop: within its handler after this message, and from elsewhere after the
+/// messages of the current round. If it is not running, its next run returns at once.
 ///
 /// Threads: any number at the same time, and within the handler. Blocking: never.
 // SAFETY: no other symbol has this name.

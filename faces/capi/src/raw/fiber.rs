@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use handover_status::*;
 
-/// Function that a fiber runs. It must return: neither `longjmp` nor a C++ exception may leave it. Thread-local
-/// variables of C are those of the worker thread.
+/// Function that a fiber runs. It must return: neither `longjmp` nor a C++ exception may leave it.
+/// Thread-local variables of C are those of the worker thread.
 pub type handover_fiber_function =
     Option<unsafe extern "C" fn(argument: *mut c_void) -> *mut c_void>;
 
@@ -38,7 +38,8 @@ enum JoinState {
 }
 
 impl handover_fiber {
-    /// Sets the state after a join. Another call may read the state at this moment, which does not take long.
+    /// Sets the state after a join. Another call may read the state at this moment, which does not
+    /// take long.
     fn end_join(&self, state: JoinState) -> Outcome {
         loop {
             match self.join_state.enter("fiber") {
@@ -57,11 +58,13 @@ fn joining_fault() -> Fault {
     HANDOVER_WRONG_THREAD.because("fiber: another thread or fiber is joining it")
 }
 
-/// Starts a runtime of `workers_count` threads, each fiber of which has a stack of `stack_bytes` bytes (rounded up to
-/// pages, 0 for 64 KiB). A fiber that needs more than its stack is ended by SIGSEGV, with a message.
+/// Starts a runtime of `workers_count` threads, each fiber of which has a stack of `stack_bytes`
+/// bytes (rounded up to pages, 0 for 64 KiB). A fiber that needs more than its stack is ended by
+/// SIGSEGV, with a message.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside its range; `HANDOVER_SYSTEM` if a thread cannot be started.
-/// Threads: any. Blocking: until the threads have started. Ownership: the caller destroys the runtime.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside its range; `HANDOVER_SYSTEM` if a
+/// thread cannot be started. Threads: any. Blocking: until the threads have started. Ownership: the
+/// caller destroys the runtime.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_runtime_create(
@@ -86,8 +89,8 @@ pub extern "C" fn handover_fiber_runtime_create(
 
 /// Waits until all fibers have finished, and stops the threads. Fibers can spawn others meanwhile.
 ///
-/// Errors: `HANDOVER_WRONG_THREAD` if a fiber calls; then nothing is destroyed.
-/// Threads: any thread that is not a fiber, while no other thread uses the runtime. Blocking: until all fibers have
+/// Errors: `HANDOVER_WRONG_THREAD` if a fiber calls; then nothing is destroyed. Threads: any thread
+/// that is not a fiber, while no other thread uses the runtime. Blocking: until all fibers have
 /// finished. Ownership: the handle is invalid afterwards; those of fibers stay valid.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
@@ -102,7 +105,8 @@ pub unsafe extern "C" fn handover_fiber_runtime_destroy(
         if runtime.is_null() {
             return Err(HANDOVER_NULL_ARGUMENT.because("runtime: must not be null"));
         }
-        // SAFETY: the header demands a handle that was not destroyed, and that no other thread uses.
+        // SAFETY: the header demands a handle that was not destroyed, and that no other thread
+        // uses.
         let runtime = unsafe { Box::from_raw(runtime) };
         runtime.runtime.shutdown();
         Ok(())
@@ -119,14 +123,16 @@ fn spawn_fault(error: SpawnError) -> Fault {
     }
 }
 
-/// Spawns a fiber that runs `function(argument)`; its handle goes to `fiber`. If `fiber` is null, nobody can join it.
+/// Spawns a fiber that runs `function(argument)`; its handle goes to `fiber`. If `fiber` is null,
+/// nobody can join it.
 ///
-/// If `runtime` is null, the new fiber belongs to the runtime of the calling fiber, and starts on its worker.
+/// If `runtime` is null, the new fiber belongs to the runtime of the calling fiber, and starts on
+/// its worker.
 ///
-/// Errors: `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM` for too many mappings; `HANDOVER_CLOSED` if the runtime is being
-/// destroyed; `HANDOVER_WRONG_THREAD` for a null runtime on a thread that is no fiber.
-/// Threads: any. Blocking: never. Ownership: the caller joins or destroys the handle; the argument stays the program's,
-/// and the fiber uses it on a worker thread.
+/// Errors: `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM` for too many mappings; `HANDOVER_CLOSED` if
+/// the runtime is being destroyed; `HANDOVER_WRONG_THREAD` for a null runtime on a thread that is
+/// no fiber. Threads: any. Blocking: never. Ownership: the caller joins or destroys the handle; the
+/// argument stays the program's, and the fiber uses it on a worker thread.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_spawn(
@@ -156,12 +162,14 @@ pub extern "C" fn handover_fiber_spawn(
     })
 }
 
-/// Waits until the fiber has finished, for at most `timeout_ns`; its result goes to `result`, unless that is null.
+/// Waits until the fiber has finished, for at most `timeout_ns`; its result goes to `result`,
+/// unless that is null.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined again;
-/// `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread or fiber joins it.
-/// Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
-/// Ownership: the result is now the caller's, as a fiber returns it once; the handle must still be destroyed.
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined
+/// again; `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread or
+/// fiber joins it. Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a
+/// fiber's worker runs others meanwhile. Ownership: the result is now the caller's, as a fiber
+/// returns it once; the handle must still be destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_join(
@@ -171,7 +179,8 @@ pub extern "C" fn handover_fiber_join(
 ) -> handover_status {
     guard(|| {
         let fiber = require("fiber", fiber)?;
-        // The access ends before the wait: while this fiber waits, another one of this thread may join or destroy.
+        // The access ends before the wait: while this fiber waits, another one of this thread may
+        // join or destroy.
         let handle = {
             let mut state = fiber.join_state.enter("fiber")?;
             match std::mem::replace(&mut *state, JoinState::Joining) {
@@ -201,7 +210,8 @@ pub extern "C" fn handover_fiber_join(
 /// Destroys the handle of a fiber. A fiber that was not joined runs on, and its result is lost.
 ///
 /// Errors: `HANDOVER_WRONG_THREAD` if another thread or fiber joins it; then nothing is destroyed.
-/// Threads: any, unless another is about to use it. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, unless another is about to use it. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_fiber_destroy(fiber: *mut handover_fiber) -> handover_status {
@@ -243,14 +253,15 @@ pub extern "C" fn handover_fiber_sleep_until(deadline_ns: u64) {
     });
 }
 
-/// Waits until the descriptor is readable, or at its end, or has an error, for at most `timeout_ns`. The descriptor
-/// should be non-blocking, as a wait may end without a reason.
+/// Waits until the descriptor is readable, or at its end, or has an error, for at most
+/// `timeout_ns`. The descriptor should be non-blocking, as a wait may end without a reason.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_INVALID_ARGUMENT` for a negative descriptor;
-/// `HANDOVER_SYSTEM` for a descriptor that is not open, or on which a fiber cannot wait in epoll, such as a regular
-/// file; on a thread that is no fiber, and for a `timeout_ns` of 0, a regular file is ready at once.
-/// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
-/// others meanwhile. Ownership: the descriptor stays the program's, and must be open meanwhile.
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error; `HANDOVER_INVALID_ARGUMENT` for a
+/// negative descriptor; `HANDOVER_SYSTEM` for a descriptor that is not open, or on which a fiber
+/// cannot wait in epoll, such as a regular file; on a thread that is no fiber, and for a
+/// `timeout_ns` of 0, a regular file is ready at once. Threads: any number of threads and fibers at
+/// the same time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile. Ownership:
+/// the descriptor stays the program's, and must be open meanwhile.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_wait_readable(
@@ -301,7 +312,8 @@ fn wait_ready<'fd>(
     })
 }
 
-/// Returns the number of the calling fiber, which is unique in its runtime; `UINT64_MAX` on a thread that is no fiber.
+/// Returns the number of the calling fiber, which is unique in its runtime; `UINT64_MAX` on a
+/// thread that is no fiber.
 ///
 /// Threads: any. Blocking: never.
 // SAFETY: no other symbol has this name.
@@ -325,7 +337,8 @@ pub struct handover_fiber_eventual {
 
 impl handover_fiber_eventual {
     fn value(&self) -> *mut c_void {
-        // Acquire: pairs with the Release in set(), which may be a later one than the event was waited for.
+        // Acquire: pairs with the Release in set(), which may be a later one than the event was
+        // waited for.
         self.value.load(Ordering::Acquire)
     }
 }
@@ -350,9 +363,9 @@ pub extern "C" fn handover_fiber_eventual_create(
 
 /// Sets the value, and wakes all waiters.
 ///
-/// Errors: `HANDOVER_ALREADY_EXISTS` if it is set.
-/// Threads: any number of threads and fibers at the same time. Blocking: never. Ownership: the eventual keeps `value`
-/// until it is reset or destroyed, and gives it to each waiter; after an error it does not keep it.
+/// Errors: `HANDOVER_ALREADY_EXISTS` if it is set. Threads: any number of threads and fibers at the
+/// same time. Blocking: never. Ownership: the eventual keeps `value` until it is reset or
+/// destroyed, and gives it to each waiter; after an error it does not keep it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_set(
@@ -372,12 +385,12 @@ pub extern "C" fn handover_fiber_eventual_set(
     })
 }
 
-/// Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that is null. A time limit
-/// of 0 only checks whether it is set.
+/// Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that
+/// is null. A time limit of 0 only checks whether it is set.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
-/// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
-/// others meanwhile. Ownership: `value` is the pointer that was set, which other waiters may get too.
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error. Threads: any number of threads and
+/// fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
+/// Ownership: `value` is the pointer that was set, which other waiters may get too.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_wait(
@@ -403,13 +416,13 @@ pub extern "C" fn handover_fiber_eventual_wait(
     })
 }
 
-/// Makes the eventual unset. Participants that were waiting when it was set still continue; one that has not read the
-/// value yet reads it now, or that of a later set.
+/// Makes the eventual unset. Participants that were waiting when it was set still continue; one
+/// that has not read the value yet reads it now, or that of a later set.
 ///
-/// Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set.
-/// Threads: one at a time; others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
-/// Ownership: the eventual does not return the value. Participants that were waiting may still get it: what it points to
-/// must stay valid until they have returned.
+/// Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set. Threads: one at a time;
+/// others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
+/// Ownership: the eventual does not return the value. Participants that were waiting may still get
+/// it: what it points to must stay valid until they have returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_reset(
@@ -429,7 +442,8 @@ fn reset(eventual: &handover_fiber_eventual) -> Outcome {
 
 /// Destroys an eventual; null is ignored.
 ///
-/// Threads: any, while nobody waits for it or sets it. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while nobody waits for it or sets it. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_fiber_eventual_destroy(eventual: Option<Box<handover_fiber_eventual>>) {

@@ -1,10 +1,10 @@
-//! Parts that all exported functions share: null checks, strings and buffers of C, exclusive access to what a
-//! handle stands for, and the guard against panics.
+//! Parts that all exported functions share: null checks, strings and buffers of C, exclusive access
+//! to what a handle stands for, and the guard against panics.
 //!
-//! A handle that C passes is `Option<&T>`, where null is `None`, or `Option<Box<T>>` where the function takes
-//! ownership. C guarantees, by the header, that any other pointer is one that this library returned for that type
-//! and that was not destroyed. Values that C receives are `Option<&mut MaybeUninit<T>>`, as their memory may be
-//! uninitialised.
+//! A handle that C passes is `Option<&T>`, where null is `None`, or `Option<Box<T>>` where the
+//! function takes ownership. C guarantees, by the header, that any other pointer is one that this
+//! library returned for that type and that was not destroyed. Values that C receives are
+//! `Option<&mut MaybeUninit<T>>`, as their memory may be uninitialised.
 
 use crate::status::{Fault, Outcome, handover_status, panic_fault, store_last_error};
 use std::cell::UnsafeCell;
@@ -21,7 +21,8 @@ use handover_status::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UserPointer(pub(super) *mut c_void);
 
-// SAFETY: the library never dereferences the pointer; the header says on which thread C gets it back.
+// SAFETY: the library never dereferences the pointer; the header says on which thread C gets it
+// back.
 unsafe impl Send for UserPointer {}
 // SAFETY: as for Send; the pointer is a plain value.
 unsafe impl Sync for UserPointer {}
@@ -77,7 +78,8 @@ pub(super) fn put<T>(place: Option<&mut MaybeUninit<T>>, value: T) {
 /// `HANDOVER_NULL_ARGUMENT` and `HANDOVER_INVALID_ARGUMENT`.
 ///
 /// # Safety
-/// A pointer that is neither null nor misaligned points to a `usize` and, if that is the size of `T`, to a `T`.
+/// A pointer that is neither null nor misaligned points to a `usize` and, if that is the size of
+/// `T`, to a `T`.
 pub(super) unsafe fn copy_struct<T: Copy>(name: &str, pointer: *const T) -> Result<T, Fault> {
     let Some(first) = std::ptr::NonNull::new(pointer.cast_mut()) else {
         return Err(null_fault(name));
@@ -93,7 +95,8 @@ pub(super) unsafe fn copy_struct<T: Copy>(name: &str, pointer: *const T) -> Resu
             size_of::<T>()
         )));
     }
-    // SAFETY: the structure says that it is a `T`, which is then readable, as the caller guarantees.
+    // SAFETY: the structure says that it is a `T`, which is then readable, as the caller
+    // guarantees.
     Ok(unsafe { first.read() })
 }
 
@@ -103,12 +106,14 @@ pub(super) unsafe fn copy_struct<T: Copy>(name: &str, pointer: *const T) -> Resu
 /// `HANDOVER_NULL_ARGUMENT`, and `HANDOVER_INVALID_ARGUMENT` if it is not UTF-8.
 ///
 /// # Safety
-/// `pointer` is null, or points to a string that ends with a zero byte and does not change during `'a`.
+/// `pointer` is null, or points to a string that ends with a zero byte and does not change during
+/// `'a`.
 pub(super) unsafe fn text<'a>(name: &str, pointer: *const c_char) -> Result<&'a str, Fault> {
     if pointer.is_null() {
         return Err(null_fault(name));
     }
-    // SAFETY: the pointer is not null, so that it points to such a string, as the caller guarantees.
+    // SAFETY: the pointer is not null, so that it points to such a string, as the caller
+    // guarantees.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| HANDOVER_INVALID_ARGUMENT.because(format_args!("{name}: not UTF-8")))
 }
@@ -160,7 +165,8 @@ pub(super) unsafe fn buffer<'a>(
     if bytes == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the pointer is not null and the length at most isize::MAX, as was checked; the caller guarantees the rest.
+    // SAFETY: the pointer is not null and the length at most isize::MAX, as was checked; the caller
+    // guarantees the rest.
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), bytes) })
 }
 
@@ -170,7 +176,8 @@ pub(super) unsafe fn buffer<'a>(
 /// As [`buffer`].
 ///
 /// # Safety
-/// A pointer that is not null points to `bytes` writable bytes that nothing else accesses during `'a`.
+/// A pointer that is not null points to `bytes` writable bytes that nothing else accesses during
+/// `'a`.
 pub(super) unsafe fn buffer_mut<'a>(
     name: &str,
     pointer: *mut c_void,
@@ -180,7 +187,8 @@ pub(super) unsafe fn buffer_mut<'a>(
     if bytes == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the pointer is not null and the length at most isize::MAX, as was checked; the caller guarantees the rest.
+    // SAFETY: the pointer is not null and the length at most isize::MAX, as was checked; the caller
+    // guarantees the rest.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), bytes) })
 }
 
@@ -214,7 +222,8 @@ pub(super) fn copy_into(name: &str, into: &mut [MaybeUninit<u8>], bytes: &[u8]) 
 /// Fills an output buffer with zeros, and returns it as initialised bytes.
 pub(super) fn fill_with_zeros(into: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     into.fill(MaybeUninit::new(0));
-    // SAFETY: every byte was initialised one line above, and the length and the borrow are those of `into`.
+    // SAFETY: every byte was initialised one line above, and the length and the borrow are those of
+    // `into`.
     unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast(), into.len()) }
 }
 
@@ -238,8 +247,8 @@ pub(super) fn thread_number() -> usize {
 /// Value that one call at a time can access. A call that begins meanwhile, on any thread, returns
 /// an error.
 ///
-/// A callback runs while the call that it interrupts has the value: the error of the inner call keeps C from
-/// destroying or re-entering a handle within its own callback.
+/// A callback runs while the call that it interrupts has the value: the error of the inner call
+/// keeps C from destroying or re-entering a handle within its own callback.
 #[derive(Debug)]
 pub(super) struct Exclusive<T> {
     /// Number of the thread whose call accesses the value; 0 for none.
@@ -249,7 +258,8 @@ pub(super) struct Exclusive<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `enter` gives one thread at a time access to the value, which may move between threads as T: Send.
+// SAFETY: `enter` gives one thread at a time access to the value, which may move between threads as
+// T: Send.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T: Send> Exclusive<T> {
@@ -263,8 +273,8 @@ impl<T> Exclusive<T> {
     /// Starts an access to the value, which ends when the result is dropped.
     ///
     /// # Errors
-    /// `HANDOVER_BUSY` if a call of this thread has it, `HANDOVER_WRONG_THREAD` if one of another thread has it,
-    /// `HANDOVER_PANIC` if an earlier call panicked.
+    /// `HANDOVER_BUSY` if a call of this thread has it, `HANDOVER_WRONG_THREAD` if one of another
+    /// thread has it, `HANDOVER_PANIC` if an earlier call panicked.
     pub(super) fn enter(&self, name: &str) -> Result<Entered<'_, T>, Fault> {
         let this = thread_number();
         // Acquire: pairs with the Release in Entered::drop(). Relaxed: a failure reads no value.
@@ -313,7 +323,8 @@ impl<T> Deref for Entered<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `owner` names this thread until this guard is dropped, and `enter` makes no second guard meanwhile.
+        // SAFETY: `owner` names this thread until this guard is dropped, and `enter` makes no
+        // second guard meanwhile.
         unsafe { &*self.exclusive.value.get() }
     }
 }
@@ -357,7 +368,8 @@ impl CallbackContext {
 
     /// Replaces the pointer; returns the earlier one.
     fn replace(&self, pointer: *mut c_void) -> *mut c_void {
-        // Relaxed: only the thread that has the handle's Exclusive value reads or writes the pointer.
+        // Relaxed: only the thread that has the handle's Exclusive value reads or writes the
+        // pointer.
         self.0.swap(pointer, Ordering::Relaxed)
     }
 }
@@ -396,7 +408,8 @@ pub(super) unsafe fn take_back<H, T>(
     // SAFETY: the handle is null or valid, as the caller guarantees.
     let shared = require(name, unsafe { handle.as_ref() })?;
     exclusive(shared).check_idle(name)?;
-    // SAFETY: the handle comes from Box::into_raw, as the caller guarantees, and no call of the library uses it.
+    // SAFETY: the handle comes from Box::into_raw, as the caller guarantees, and no call of the
+    // library uses it.
     Ok(unsafe { Box::from_raw(handle) })
 }
 

@@ -38,11 +38,11 @@ pub extern "C" fn handover_lock_try(lock: Option<&handover_lock>) -> handover_st
     if lock.lock.try_lock() { HANDOVER_OK } else { HANDOVER_BUSY }
 }
 
-/// Takes the lock, and waits for it for at most `timeout_ns`, by spinning and then by yielding the CPU. It is neither
-/// fair nor recursive: a thread that holds the lock waits for itself.
+/// Takes the lock, and waits for it for at most `timeout_ns`, by spinning and then by yielding the
+/// CPU. It is neither fair nor recursive: a thread that holds the lock waits for itself.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
-/// Threads: any number at the same time. Blocking: up to `timeout_ns`; without a limit with `HANDOVER_FOREVER`.
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error. Threads: any number at the same time.
+/// Blocking: up to `timeout_ns`; without a limit with `HANDOVER_FOREVER`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_lock_take(
@@ -84,7 +84,8 @@ pub extern "C" fn handover_lock_free(lock: Option<&handover_lock>) -> handover_s
 
 /// Destroys a lock; null is ignored.
 ///
-/// Threads: any, while no other thread uses this lock. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while no other thread uses this lock. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_lock_destroy(lock: Option<Box<handover_lock>>) {

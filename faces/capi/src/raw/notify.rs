@@ -51,12 +51,12 @@ fn pair_fault(error: PairError) -> Fault {
 
 /// Creates a sender and a receiver, with nothing pending. `kind` is a `handover_notify_kind`.
 ///
-/// A wait spins for at most `spin_ns_max` ns before it sleeps, and only while spinning pays; 0 never spins, 50,000
-/// is a good value. `HANDOVER_NOTIFY_CLOSING` never spins.
+/// A wait spins for at most `spin_ns_max` ns before it sleeps, and only while spinning pays; 0
+/// never spins, 50,000 is a good value. `HANDOVER_NOTIFY_CLOSING` never spins.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind or a number outside its range; `HANDOVER_SYSTEM` if the
-/// kernel gives no descriptor.
-/// Threads: any. Blocking: never. Ownership: the caller destroys both ends, in any order.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind or a number outside its range;
+/// `HANDOVER_SYSTEM` if the kernel gives no descriptor. Threads: any. Blocking: never. Ownership:
+/// the caller destroys both ends, in any order.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_notify_create(
@@ -94,7 +94,8 @@ pub extern "C" fn handover_notify_create(
     })
 }
 
-/// Makes a notification pending, and wakes the receiver if it sleeps. Several pending notifications count as one.
+/// Makes a notification pending, and wakes the receiver if it sleeps. Several pending notifications
+/// count as one.
 ///
 /// Threads: any number at the same time. Blocking: never.
 // SAFETY: no other symbol has this name.
@@ -106,12 +107,13 @@ pub extern "C" fn handover_notify_send(sender: Option<&handover_notify_sender>) 
     })
 }
 
-/// Waits until a notification is pending, for at most `timeout_ns`, and consumes all pending ones. 0 does not wait,
-/// `HANDOVER_FOREVER` waits without a limit.
+/// Waits until a notification is pending, for at most `timeout_ns`, and consumes all pending ones.
+/// 0 does not wait, `HANDOVER_FOREVER` waits without a limit.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`; for `HANDOVER_NOTIFY_CLOSING`, `HANDOVER_CLOSED` if the sender was destroyed and
-/// nothing is pending; neither sets the last error. `HANDOVER_WRONG_THREAD` if another thread waits.
-/// Threads: one at a time. Blocking: up to `timeout_ns`, and the timer slack of the kernel.
+/// Errors: `HANDOVER_TIMED_OUT`; for `HANDOVER_NOTIFY_CLOSING`, `HANDOVER_CLOSED` if the sender was
+/// destroyed and nothing is pending; neither sets the last error. `HANDOVER_WRONG_THREAD` if
+/// another thread waits. Threads: one at a time. Blocking: up to `timeout_ns`, and the timer slack
+/// of the kernel.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_notify_wait(
@@ -161,8 +163,8 @@ fn with_eventfd<T>(
     }
 }
 
-/// Stores the descriptor of an eventfd receiver, for an epoll set or `poll`: only wait for it to be readable, between
-/// `handover_notify_prepare` and `handover_notify_finish`.
+/// Stores the descriptor of an eventfd receiver, for an epoll set or `poll`: only wait for it to be
+/// readable, between `handover_notify_prepare` and `handover_notify_finish`.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` for a futex.
 /// Threads: one at a time. Blocking: never. Ownership: the receiver closes the descriptor.
@@ -198,8 +200,8 @@ pub extern "C" fn handover_notify_prepare(
 
 /// Ends a sleep on the descriptor, and consumes all pending notifications.
 ///
-/// Errors: `HANDOVER_EMPTY`, which sets no last error, if none is pending; `HANDOVER_INVALID_ARGUMENT` for a futex.
-/// Threads: one at a time. Blocking: never.
+/// Errors: `HANDOVER_EMPTY`, which sets no last error, if none is pending;
+/// `HANDOVER_INVALID_ARGUMENT` for a futex. Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_notify_finish(
@@ -211,10 +213,11 @@ pub extern "C" fn handover_notify_finish(
     })
 }
 
-/// Destroys a sender; null is ignored. The receiver can still be used, and is not notified, unless the kind is
-/// `HANDOVER_NOTIFY_CLOSING`.
+/// Destroys a sender; null is ignored. The receiver can still be used, and is not notified, unless
+/// the kind is `HANDOVER_NOTIFY_CLOSING`.
 ///
-/// Threads: any, while no other thread uses this sender. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while no other thread uses this sender. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_notify_sender_destroy(sender: Option<Box<handover_notify_sender>>) {

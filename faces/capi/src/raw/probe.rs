@@ -35,8 +35,8 @@ fn switch_fault(error: SwitchError) -> Fault {
     HANDOVER_SYSTEM.because(error)
 }
 
-/// Switches on the probes whose names match `pattern` (`*` and `?`, commas for "or", `-` for "but not"); the number of
-/// sites that match goes to `sites_count`, unless that is null.
+/// Switches on the probes whose names match `pattern` (`*` and `?`, commas for "or", `-` for "but
+/// not"); the number of sites that match goes to `sites_count`, unless that is null.
 ///
 /// When it returns, every thread records their events, if there is a recording.
 ///
@@ -56,8 +56,8 @@ pub unsafe extern "C" fn handover_probe_enable(
     })
 }
 
-/// Switches off the probes whose names match `pattern`, as `handover_probe_enable` switches them on. A thread that is
-/// executing one of them may still record its event.
+/// Switches off the probes whose names match `pattern`, as `handover_probe_enable` switches them
+/// on. A thread that is executing one of them may still record its event.
 ///
 /// Errors, threads and blocking: as `handover_probe_enable`.
 // SAFETY: no other symbol has this name.
@@ -74,13 +74,14 @@ pub unsafe extern "C" fn handover_probe_disable(
     })
 }
 
-/// Starts to record the events of all probes that are on, now or later, into the trace `path`; one recording at a time
-/// for each process.
+/// Starts to record the events of all probes that are on, now or later, into the trace `path`; one
+/// recording at a time for each process.
 ///
 /// If `is_stream` is not 0, all events are kept; otherwise each thread's newest 130,000.
 ///
-/// Errors: `HANDOVER_BUSY` if a recording is running; `HANDOVER_SYSTEM` if the file cannot be created.
-/// Threads: any. Blocking: some 10 ms for the first one. Ownership: the caller finishes the recording.
+/// Errors: `HANDOVER_BUSY` if a recording is running; `HANDOVER_SYSTEM` if the file cannot be
+/// created. Threads: any. Blocking: some 10 ms for the first one. Ownership: the caller finishes
+/// the recording.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_probe_start(
@@ -98,19 +99,20 @@ pub unsafe extern "C" fn handover_probe_start(
             StartError::OutOfRange(_) => HANDOVER_INVALID_ARGUMENT.because(error),
             _ => HANDOVER_SYSTEM.because(error),
         })?;
-        // Weak references of C do not make a linker take these functions from the static library; these do.
+        // Weak references of C do not make a linker take these functions from the static library;
+        // these do.
         black_box((handover_probe_register as *const (), handover_probe_record as *const ()));
         place.write(Some(Box::new(handover_probe_recording { recording })));
         Ok(())
     })
 }
 
-/// Stops a recording and writes all events that are not written yet; its summary goes to `summary`, unless that is null,
-/// also if writing failed.
+/// Stops a recording and writes all events that are not written yet; its summary goes to `summary`,
+/// unless that is null, also if writing failed.
 ///
-/// Errors: `HANDOVER_SYSTEM` for the first error of writing.
-/// Threads: any, while no other thread uses this handle. Blocking: until all events are written. Ownership: the handle
-/// is invalid afterwards, after an error too.
+/// Errors: `HANDOVER_SYSTEM` for the first error of writing. Threads: any, while no other thread
+/// uses this handle. Blocking: until all events are written. Ownership: the handle is invalid
+/// afterwards, after an error too.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_probe_finish(
@@ -135,7 +137,8 @@ pub extern "C" fn handover_probe_finish(
 const FORM_LEAVE: u32 = 3;
 
 /// Records an event of a site of `handover_probe.h`. Called by its macros while the site is on.
-// SAFETY: no other symbol has this name: libhandover-trace.so, which has it too, is loaded instead of this library's.
+// SAFETY: no other symbol has this name: libhandover-trace.so, which has it too, is loaded instead
+// of this library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_probe_record(
     meta: *const c_void,
@@ -144,7 +147,8 @@ pub unsafe extern "C" fn handover_probe_record(
     second: u64,
 ) {
     guard(|| {
-        // SAFETY: the macros pass the address of a site's data, which lives as long as its object is loaded.
+        // SAFETY: the macros pass the address of a site's data, which lives as long as its object
+        // is loaded.
         let meta = unsafe { meta_at(meta.cast()) };
         match form {
             FORM_LEAVE => record_leave(meta),
@@ -156,29 +160,33 @@ pub unsafe extern "C" fn handover_probe_record(
     });
 }
 
-/// Registers the sites of an object, which then stays loaded. Called by `handover_probe.h` before `main`, or when a
-/// shared object is loaded.
-// SAFETY: no other symbol has this name: libhandover-trace.so, which has it too, is loaded instead of this library's.
+/// Registers the sites of an object, which then stays loaded. Called by `handover_probe.h` before
+/// `main`, or when a shared object is loaded.
+// SAFETY: no other symbol has this name: libhandover-trace.so, which has it too, is loaded instead
+// of this library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_probe_register(start: *const c_void, stop: *const c_void) {
     guard(|| {
         keep_loaded(start);
-        // SAFETY: the header passes the bounds of its object's section, and the object stays loaded.
+        // SAFETY: the header passes the bounds of its object's section, and the object stays
+        // loaded.
         unsafe { register_section(start, stop) };
         Ok(())
     });
 }
 
-/// Adds a reference to the object that contains `address`, so that `dlclose` does not unload it. The loader finds no
-/// object with the name of the program, which is never unloaded.
+/// Adds a reference to the object that contains `address`, so that `dlclose` does not unload it.
+/// The loader finds no object with the name of the program, which is never unloaded.
 fn keep_loaded(address: *const c_void) {
     let mut object = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: dladdr only compares the address; it writes the structure if it returns another number than 0.
+    // SAFETY: dladdr only compares the address; it writes the structure if it returns another
+    // number than 0.
     if unsafe { libc::dladdr(address, object.as_mut_ptr()) } == 0 {
         return;
     }
     // SAFETY: dladdr returned another number than 0.
     let name = unsafe { object.assume_init() }.dli_fname;
-    // SAFETY: the name is a string of the loader, which lives as long as the object; RTLD_NOLOAD loads nothing.
+    // SAFETY: the name is a string of the loader, which lives as long as the object; RTLD_NOLOAD
+    // loads nothing.
     unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
 }

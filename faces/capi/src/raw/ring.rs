@@ -1,8 +1,8 @@
 //! Rings of elements whose size is chosen when the ring is created.
 //!
-//! The Rust rings are generic over the element. Here, the element is an array of bytes of one of a few sizes; an
-//! element of another size lies in the next greater one. A ring of exactly such a size copies a constant number
-//! of bytes.
+//! The Rust rings are generic over the element. Here, the element is an array of bytes of one of a
+//! few sizes; an element of another size lies in the next greater one. A ring of exactly such a
+//! size copies a constant number of bytes.
 
 use super::handle::{buffer, buffer_mut, guard, put, refuse_null, require};
 use crate::status::{Fault, handover_status};
@@ -109,7 +109,8 @@ trait Push {
     /// elements.
     ///
     /// # Safety
-    /// `bytes` points to `count` elements. Only one thread at a time is in a method if the ring is SPSC.
+    /// `bytes` points to `count` elements. Only one thread at a time is in a method if the ring is
+    /// SPSC.
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize;
 
     /// Pushes the element at `bytes`.
@@ -195,7 +196,8 @@ impl<'a, E: Element> Elements<'a, E> {
     /// Creates an iterator over the `count` elements at `bytes`.
     ///
     /// # Safety
-    /// `bytes` points to `count` elements of `element_bytes` bytes, which do not change during `'a`.
+    /// `bytes` points to `count` elements of `element_bytes` bytes, which do not change during
+    /// `'a`.
     #[inline(always)]
     unsafe fn new(bytes: *const MaybeUninit<u8>, count: usize, element_bytes: usize) -> Self {
         // SAFETY: the elements lie one behind another, as the caller guarantees.
@@ -242,7 +244,8 @@ impl<E: Element, const HAS_SAME_SIZE: bool> Push
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
         // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
         let mut elements = unsafe { Elements::<E>::new(bytes, count, self.element_bytes::<E>()) };
-        // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none calls another.
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none
+        // calls another.
         unsafe { &mut *self.ring.get() }.push_batch(&mut elements)
     }
 
@@ -250,7 +253,8 @@ impl<E: Element, const HAS_SAME_SIZE: bool> Push
     unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
         // SAFETY: `bytes` points to an element, as the caller guarantees.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
-        // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none calls another.
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none
+        // calls another.
         let ring = unsafe { &mut *self.ring.get() };
         match ring.push_without_refresh(E::from_bytes(bytes)) {
             Ok(()) => HANDOVER_OK,
@@ -278,8 +282,8 @@ impl<E: Element, const HAS_SAME_SIZE: bool> Push
     }
 }
 
-// The header allows any number of threads to use a producer that is not SPSC at the same time, and all ends to change
-// threads.
+// The header allows any number of threads to use a producer that is not SPSC at the same time, and
+// all ends to change threads.
 const _: () = {
     const fn is_sync<T: Sync>() {}
     const fn is_send<T: Send>() {}
@@ -515,9 +519,10 @@ fn create_ring(kind: handover_ring_kind, bytes: usize, slots_count: u32) -> Resu
 ///
 /// Each element is copied in and out. `kind` is a `handover_ring_kind`.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind, a size outside `1..=HANDOVER_RING_ELEMENT_BYTES_MAX`
-/// or a number of slots outside `1..=2^31`; `HANDOVER_OUT_OF_MEMORY`.
-/// Threads: any. Blocking: never. Ownership: the caller destroys both ends, in any order.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind, a size outside
+/// `1..=HANDOVER_RING_ELEMENT_BYTES_MAX` or a number of slots outside `1..=2^31`;
+/// `HANDOVER_OUT_OF_MEMORY`. Threads: any. Blocking: never. Ownership: the caller destroys both
+/// ends, in any order.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_ring_create(
@@ -588,20 +593,22 @@ pub extern "C" fn handover_ring_consumer_clone(
     })
 }
 
-/// Destroys a producer; null is ignored. The last one closes the ring: elements in the ring can still be popped.
+/// Destroys a producer; null is ignored. The last one closes the ring: elements in the ring can
+/// still be popped.
 ///
-/// Threads: any, while no other thread uses this producer. Blocking: never. Ownership: the handle is invalid
-/// afterwards.
+/// Threads: any, while no other thread uses this producer. Blocking: never. Ownership: the handle
+/// is invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_ring_producer_destroy(producer: Option<Box<handover_ring_producer>>) {
     drop(producer);
 }
 
-/// Destroys a consumer; null is ignored. The last one closes the ring, and destroys the elements that were not popped.
+/// Destroys a consumer; null is ignored. The last one closes the ring, and destroys the elements
+/// that were not popped.
 ///
-/// Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle is invalid
-/// afterwards; what the destroyed elements point to is not freed.
+/// Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle
+/// is invalid afterwards; what the destroyed elements point to is not freed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_ring_consumer_destroy(consumer: Option<Box<handover_ring_consumer>>) {
@@ -610,10 +617,10 @@ pub extern "C" fn handover_ring_consumer_destroy(consumer: Option<Box<handover_r
 
 /// Pushes a copy of the element at `element`.
 ///
-/// Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumers destroyed, for ever. Neither
-/// sets the last error.
-/// Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the ring keeps a copy of the
-/// element until it is popped; after an error it keeps none.
+/// Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumers destroyed,
+/// for ever. Neither sets the last error. Threads: one at a time for SPSC, any number otherwise.
+/// Blocking: never. Ownership: the ring keeps a copy of the element until it is popped; after an
+/// error it keeps none.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_push(
@@ -626,19 +633,20 @@ pub unsafe extern "C" fn handover_ring_push(
         return refuse_null("element");
     }
     match &producer.end {
-        // SAFETY: the element is not null; the header demands that it has the ring's size, and one thread at a time.
+        // SAFETY: the element is not null; the header demands that it has the ring's size, and one
+        // thread at a time.
         AnyProducer::Word(end) => unsafe { end.push_one(element.cast()) },
         // SAFETY: as above.
         AnyProducer::Other(end) => unsafe { end.push_one(element.cast()) },
     }
 }
 
-/// Pushes copies of the first elements of an array of `elements_count`, as many as there is room for; their number
-/// goes to `pushed_count`, which must not be null.
+/// Pushes copies of the first elements of an array of `elements_count`, as many as there is room
+/// for; their number goes to `pushed_count`, which must not be null.
 ///
-/// Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were pushed.
-/// Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the ring keeps copies of the
-/// first `*pushed_count` elements; the others are still the caller's.
+/// Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were
+/// pushed. Threads: one at a time for SPSC, any number otherwise. Blocking: never. Ownership: the
+/// ring keeps copies of the first `*pushed_count` elements; the others are still the caller's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_push_batch(
@@ -657,7 +665,8 @@ pub unsafe extern "C" fn handover_ring_push_batch(
         if elements.is_empty() {
             return Ok(());
         }
-        // SAFETY: the buffer has `elements_count` elements; the header demands one thread at a time.
+        // SAFETY: the buffer has `elements_count` elements; the header demands one thread at a
+        // time.
         let count = unsafe { producer.end.get().push(elements.as_ptr().cast(), elements_count) };
         pushed_count.write(count);
         // SAFETY: the header demands one thread at a time.
@@ -672,9 +681,9 @@ pub unsafe extern "C" fn handover_ring_push_batch(
 
 /// Pops the oldest element into the memory at `element`.
 ///
-/// Errors: `HANDOVER_EMPTY`; `HANDOVER_CLOSED` if the ring is empty and closed, so that no element will follow.
-/// Neither sets the last error.
-/// Threads: one at a time. Blocking: never. Ownership: the element is now the caller's.
+/// Errors: `HANDOVER_EMPTY`; `HANDOVER_CLOSED` if the ring is empty and closed, so that no element
+/// will follow. Neither sets the last error. Threads: one at a time. Blocking: never. Ownership:
+/// the element is now the caller's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_ring_pop(
@@ -702,8 +711,8 @@ fn failed_pop_status(consumer: &handover_ring_consumer) -> handover_status {
     if consumer.end.get().is_finished() { HANDOVER_CLOSED } else { HANDOVER_EMPTY }
 }
 
-/// Pops at most `elements_max` elements into the array `elements`; their number goes to `popped_count`, which must
-/// not be null.
+/// Pops at most `elements_max` elements into the array `elements`; their number goes to
+/// `popped_count`, which must not be null.
 ///
 /// Errors: `HANDOVER_EMPTY` or `HANDOVER_CLOSED`, as `handover_ring_pop`, if none was popped.
 /// Threads: one at a time. Blocking: never. Ownership: the popped elements are now the caller's.
@@ -736,7 +745,8 @@ pub unsafe extern "C" fn handover_ring_pop_batch(
     })
 }
 
-/// Closes the ring for all its producers: later pushes fail, and elements in the ring can still be popped.
+/// Closes the ring for all its producers: later pushes fail, and elements in the ring can still be
+/// popped.
 ///
 /// Threads: one at a time for SPSC, any number otherwise. Blocking: never.
 // SAFETY: no other symbol has this name.
@@ -752,7 +762,8 @@ pub extern "C" fn handover_ring_producer_close(
     })
 }
 
-/// Closes the ring from a consumer's side: later pushes fail, and elements in the ring can still be popped.
+/// Closes the ring from a consumer's side: later pushes fail, and elements in the ring can still be
+/// popped.
 ///
 /// Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.

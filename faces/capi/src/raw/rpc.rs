@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use handover_status::*;
 
-/// Limits of an endpoint. `handover_rpc_config_init` fills in the defaults. Strings are copied; null means none.
+/// Limits of an endpoint. `handover_rpc_config_init` fills in the defaults. Strings are copied;
+/// null means none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct handover_rpc_config {
@@ -99,11 +100,11 @@ pub struct handover_rpc_response {
     failure: String,
 }
 
-/// Function that answers a call, on the thread that drives the endpoint. It returns 0 if it succeeded, and otherwise a
-/// number that the caller gets with `HANDOVER_HANDLER_FAILED`.
+/// Function that answers a call, on the thread that drives the endpoint. It returns 0 if it
+/// succeeded, and otherwise a number that the caller gets with `HANDOVER_HANDLER_FAILED`.
 ///
-/// It may call peers and transfer memory through its endpoint, and must not serve, connect through or destroy it.
-/// Neither `longjmp` nor a C++ exception may leave it.
+/// It may call peers and transfer memory through its endpoint, and must not serve, connect through
+/// or destroy it. Neither `longjmp` nor a C++ exception may leave it.
 pub type handover_rpc_handler = Option<
     unsafe extern "C" fn(
         endpoint: *mut handover_rpc_endpoint,
@@ -132,8 +133,8 @@ pub struct handover_rpc_endpoint {
 }
 
 impl handover_rpc_endpoint {
-    /// Stores the number of a failed call. Called while the call has the endpoint: afterwards, another thread may
-    /// destroy it.
+    /// Stores the number of a failed call. Called while the call has the endpoint: afterwards,
+    /// another thread may destroy it.
     fn store_failure_code(&self, error: &CallError) {
         let code = match error {
             CallError::Failed(failure) => failure.code,
@@ -256,9 +257,9 @@ fn default_config() -> Config {
 
 /// Creates an endpoint. A null `config` stands for the defaults.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a limit outside its range, or a file that cannot be used; `HANDOVER_SYSTEM`.
-/// Threads: any; an endpoint may move between threads, and one at a time may use it. Blocking: never. Ownership: the
-/// caller destroys the endpoint.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a limit outside its range, or a file that cannot be
+/// used; `HANDOVER_SYSTEM`. Threads: any; an endpoint may move between threads, and one at a time
+/// may use it. Blocking: never. Ownership: the caller destroys the endpoint.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_create(
@@ -291,12 +292,12 @@ pub unsafe extern "C" fn handover_rpc_create(
     })
 }
 
-/// Destroys an endpoint: closes its connections, and ends its registrations. No callback runs afterwards.
+/// Destroys an endpoint: closes its connections, and ends its registrations. No callback runs
+/// afterwards.
 ///
-/// Errors: `HANDOVER_BUSY` within a handler of the endpoint, `HANDOVER_WRONG_THREAD` while another thread uses it; then
-/// nothing is destroyed.
-/// Threads: any, while no other thread is about to use it. Blocking: never. Ownership: the handle is invalid afterwards;
-/// memories stay valid.
+/// Errors: `HANDOVER_BUSY` within a handler of the endpoint, `HANDOVER_WRONG_THREAD` while another
+/// thread uses it; then nothing is destroyed. Threads: any, while no other thread is about to use
+/// it. Blocking: never. Ownership: the handle is invalid afterwards; memories stay valid.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_destroy(
@@ -314,15 +315,17 @@ fn outside_handlers<T>(
     act(&mut *require("endpoint", endpoint)?.endpoint.enter("endpoint")?)
 }
 
-/// Evaluates an expression with a [`Calling`] and [`Bulk`]: the context of the handler if this is called within one, and
-/// otherwise the endpoint. The traits are sealed and generic, so that no function can take either.
+/// Evaluates an expression with a [`Calling`] and [`Bulk`]: the context of the handler if this is
+/// called within one, and otherwise the endpoint. The traits are sealed and generic, so that no
+/// function can take either.
 macro_rules! with_driver {
     ($endpoint:expr, |$driver:ident| $expression:expr) => {{
         let endpoint: &handover_rpc_endpoint = $endpoint;
-        match endpoint.endpoint.is_entered_here().then(|| endpoint.shared.callback.lend()).flatten() {
+        match endpoint.endpoint.is_entered_here().then(|| endpoint.shared.callback.lend()).flatten()
+        {
             Some(lent) => {
-                // SAFETY: `register` lends its exclusive reference until the callback returns, to one call at a time; this
-                // thread is within that callback, as it has the endpoint.
+                // SAFETY: `register` lends its exclusive reference until the callback returns, to
+                // one call at a time; this thread is within that callback, as it has the endpoint.
                 let $driver = unsafe { &mut *lent.pointer().cast::<Context<'_>>() };
                 $expression
             }
@@ -342,13 +345,14 @@ fn parse_address(address: &str) -> Result<Address, Fault> {
     address.parse().map_err(|error: AddressError| HANDOVER_INVALID_ARGUMENT.because(error))
 }
 
-/// Listens at `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`. The address to connect to goes to
-/// `resolved`, a buffer of `resolved_bytes` bytes, as a string: `sm://` listens at a new name, port 0 at a free port.
+/// Listens at `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`. The address to
+/// connect to goes to `resolved`, a buffer of `resolved_bytes` bytes, as a string: `sm://` listens
+/// at a new name, port 0 at a free port.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if it is in use, or needs
-/// UCX and its library is missing; `HANDOVER_TOO_LONG` if the buffer is too small: 128 bytes are enough; the endpoint
-/// then listens all the same.
-/// Threads: one at a time, not within a handler. Blocking: while a host name is looked up.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if
+/// it is in use, or needs UCX and its library is missing; `HANDOVER_TOO_LONG` if the buffer is too
+/// small: 128 bytes are enough; the endpoint then listens all the same. Threads: one at a time, not
+/// within a handler. Blocking: while a host name is looked up.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_listen(
@@ -373,11 +377,11 @@ pub unsafe extern "C" fn handover_rpc_listen(
 
 /// Connects to the endpoint at `address`. The endpoint serves its own peers meanwhile.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if nobody listens there,
-/// or it needs UCX and its library is missing; `HANDOVER_DISCONNECTED` or `HANDOVER_TIMED_OUT` for a failed handshake;
-/// `HANDOVER_REFUSED`; `HANDOVER_FULL`; `HANDOVER_BUSY` within a handler.
-/// Threads: one at a time, not within a handler. Blocking: while a host name is looked up, then up to
-/// `handshake_timeout_ms`.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an address that cannot be parsed; `HANDOVER_SYSTEM` if
+/// nobody listens there, or it needs UCX and its library is missing; `HANDOVER_DISCONNECTED` or
+/// `HANDOVER_TIMED_OUT` for a failed handshake; `HANDOVER_REFUSED`; `HANDOVER_FULL`;
+/// `HANDOVER_BUSY` within a handler. Threads: one at a time, not within a handler. Blocking: while
+/// a host name is looked up, then up to `handshake_timeout_ms`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_connect(
@@ -417,8 +421,8 @@ pub extern "C" fn handover_rpc_disconnect(
 
 /// Registers a procedure: calls with this name and provider run `handler` with `context`.
 ///
-/// Errors: `HANDOVER_ALREADY_EXISTS` if the name and provider are taken.
-/// Threads: one at a time, not within a handler. Blocking: never. Ownership: the name is copied; `context` stays the
+/// Errors: `HANDOVER_ALREADY_EXISTS` if the name and provider are taken. Threads: one at a time,
+/// not within a handler. Blocking: never. Ownership: the name is copied; `context` stays the
 /// program's, and must live until the procedure is unregistered or the endpoint destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
@@ -448,7 +452,8 @@ pub unsafe extern "C" fn handover_rpc_register(
             // Relaxed: stored before the endpoint was given to C.
             let endpoint = shared.handle.load(Ordering::Relaxed);
             let code = shared.callback.run_callback(from_mut(context).cast(), || {
-                // SAFETY: the header demands a function that accepts these arguments, which are valid until it returns.
+                // SAFETY: the header demands a function that accepts these arguments, which are
+                // valid until it returns.
                 unsafe { function(endpoint, &raw const request, pointer, argument.get()) }
             });
             *into = response.bytes;
@@ -467,9 +472,9 @@ pub unsafe extern "C" fn handover_rpc_register(
 
 /// Removes a procedure. Its handler does not run afterwards.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` if it is not registered; `HANDOVER_BUSY` within a handler.
-/// Threads: one at a time, not within a handler. Blocking: never. Ownership: the endpoint no longer keeps the
-/// procedure's `context`.
+/// Errors: `HANDOVER_NOT_FOUND` if it is not registered; `HANDOVER_BUSY` within a handler. Threads:
+/// one at a time, not within a handler. Blocking: never. Ownership: the endpoint no longer keeps
+/// the procedure's `context`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_unregister(
@@ -525,10 +530,11 @@ pub unsafe extern "C" fn handover_rpc_fail(
     })
 }
 
-/// Serves peers until `handover_rpc_stop` is called, or a peer stops it (if `allows_remote_stop` is 1).
+/// Serves peers until `handover_rpc_stop` is called, or a peer stops it (if `allows_remote_stop` is
+/// 1).
 ///
-/// Errors: `HANDOVER_BUSY` within a handler; `HANDOVER_WRONG_THREAD` while another thread uses the endpoint.
-/// Threads: one at a time, which runs the handlers. Blocking: until it is stopped.
+/// Errors: `HANDOVER_BUSY` within a handler; `HANDOVER_WRONG_THREAD` while another thread uses the
+/// endpoint. Threads: one at a time, which runs the handlers. Blocking: until it is stopped.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_serve(endpoint: Option<&handover_rpc_endpoint>) -> handover_status {
@@ -540,10 +546,12 @@ pub extern "C" fn handover_rpc_serve(endpoint: Option<&handover_rpc_endpoint>) -
     })
 }
 
-/// Serves peers until some work was done, for at most `timeout_ns`: for a program that has a loop of its own.
+/// Serves peers until some work was done, for at most `timeout_ns`: for a program that has a loop
+/// of its own.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, if there was no work; otherwise as `handover_rpc_serve`.
-/// Threads: one at a time, which runs the handlers. Blocking: up to `timeout_ns`.
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, if there was no work; otherwise as
+/// `handover_rpc_serve`. Threads: one at a time, which runs the handlers. Blocking: up to
+/// `timeout_ns`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_progress(
@@ -559,7 +567,8 @@ pub extern "C" fn handover_rpc_progress(
     })
 }
 
-/// Asks the endpoint to stop serving. If it is not serving, its next `handover_rpc_serve` returns at once.
+/// Asks the endpoint to stop serving. If it is not serving, its next `handover_rpc_serve` returns
+/// at once.
 ///
 /// Threads: any number at the same time, and within a handler. Blocking: never.
 // SAFETY: no other symbol has this name.
@@ -575,7 +584,8 @@ pub extern "C" fn handover_rpc_stop(endpoint: Option<&handover_rpc_endpoint>) ->
 /// Asks a peer that allows it (`allows_remote_stop`) to stop serving, and waits for its answer.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if the peer does not allow it; otherwise as `handover_rpc_call`.
-/// Threads: one at a time, within a handler too. Blocking: until the peer answers or the connection ends.
+/// Threads: one at a time, within a handler too. Blocking: until the peer answers or the connection
+/// ends.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_stop_peer(
@@ -590,17 +600,18 @@ pub extern "C" fn handover_rpc_stop_peer(
 
 /// Calls a procedure of a peer, and waits for its result for at most `timeout_ns`.
 ///
-/// `*result_bytes` is the size of the buffer `result` before the call, and the length of the result after it. Both may
-/// be null if the result is not wanted. While the call waits, the endpoint serves its own peers, except within a handler.
+/// `*result_bytes` is the size of the buffer `result` before the call, and the length of the result
+/// after it. Both may be null if the result is not wanted. While the call waits, the endpoint
+/// serves its own peers, except within a handler.
 ///
-/// Errors: `HANDOVER_TIMED_OUT`; `HANDOVER_DISCONNECTED`; `HANDOVER_NOT_FOUND` for no such procedure;
-/// `HANDOVER_HANDLER_FAILED`, whose number `handover_rpc_failure_code` returns; `HANDOVER_TOO_LONG` for a result that
-/// does not fit into the buffer (it is lost, and `*result_bytes` is its length), and for arguments, a result or an
-/// error's text above the `message_bytes_max` of either end (`*result_bytes` is then 0); `HANDOVER_FULL`;
-/// `HANDOVER_REFUSED` by a peer that is full; `HANDOVER_INVALID_ARGUMENT` for arguments that a procedure in Rust cannot
-/// decode.
-/// Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`, and while a handler runs. Ownership: all
-/// buffers stay the program's.
+/// Errors: `HANDOVER_TIMED_OUT`; `HANDOVER_DISCONNECTED`; `HANDOVER_NOT_FOUND` for no such
+/// procedure; `HANDOVER_HANDLER_FAILED`, whose number `handover_rpc_failure_code` returns;
+/// `HANDOVER_TOO_LONG` for a result that does not fit into the buffer (it is lost, and
+/// `*result_bytes` is its length), and for arguments, a result or an error's text above the
+/// `message_bytes_max` of either end (`*result_bytes` is then 0); `HANDOVER_FULL`;
+/// `HANDOVER_REFUSED` by a peer that is full; `HANDOVER_INVALID_ARGUMENT` for arguments that a
+/// procedure in Rust cannot decode. Threads: one at a time, within a handler too. Blocking: up to
+/// `timeout_ns`, and while a handler runs. Ownership: all buffers stay the program's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
@@ -658,8 +669,9 @@ pub unsafe extern "C" fn handover_rpc_call(
     })
 }
 
-/// Returns the number that the peer's handler returned for the last call that ended with `HANDOVER_HANDLER_FAILED`; 0
-/// if that handler panicked, if there was no such call, or if `endpoint` is null.
+/// Returns the number that the peer's handler returned for the last call that ended with
+/// `HANDOVER_HANDLER_FAILED`; 0 if that handler panicked, if there was no such call, or if
+/// `endpoint` is null.
 ///
 /// Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.

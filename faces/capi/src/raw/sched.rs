@@ -60,7 +60,8 @@ pub type handover_sched_discard =
 pub struct handover_sched_flow {
     /// Size of this structure in bytes, set by `handover_sched_flow_init`. Another size is refused.
     pub struct_bytes: usize,
-    /// Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in bit/s. Default 1.
+    /// Weight of the flow; with `prio` its priority (smaller is first), with `pacing` its rate in
+    /// bit/s. Default 1.
     pub weight: u64,
     /// Maximum length of a packet of the flow in bytes. Default 65,535.
     pub length_bytes_max: u32,
@@ -97,19 +98,20 @@ pub struct handover_sched_totals {
     pub enqueued: u64,
     /// Number of packets dequeued.
     pub dequeued: u64,
-    /// Number of accepted packets that were later dropped in favour of newer ones, or with their flow.
+    /// Number of accepted packets that were later dropped in favour of newer ones, or with their
+    /// flow.
     pub dropped: u64,
     /// Number of packets refused.
     pub refused: u64,
 }
 
-/// Creates a scheduler without flows. `discipline` is one of `fifo`, `rr`, `rr1`, `prio`, `wf2q+`, `qfq`, `qfq+` and
-/// `pacing`. The memory for `flows_max` flows and `packets_max` packets is allocated here; the process is aborted if
-/// there is not enough.
+/// Creates a scheduler without flows. `discipline` is one of `fifo`, `rr`, `rr1`, `prio`, `wf2q+`,
+/// `qfq`, `qfq+` and `pacing`. The memory for `flows_max` flows and `packets_max` packets is
+/// allocated here; the process is aborted if there is not enough.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` for an unknown discipline; `HANDOVER_INVALID_ARGUMENT` for a limit outside its range.
-/// Threads: any; a scheduler may move between threads, and one at a time may use it. Blocking: never. Ownership: the
-/// caller destroys the scheduler.
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown discipline; `HANDOVER_INVALID_ARGUMENT` for a limit
+/// outside its range. Threads: any; a scheduler may move between threads, and one at a time may use
+/// it. Blocking: never. Ownership: the caller destroys the scheduler.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_sched_create(
@@ -140,8 +142,9 @@ unsafe fn parse_algorithm(argument: &str, name: *const c_char) -> Result<Algorit
     name.parse().map_err(|error: UnknownAlgorithm| HANDOVER_NOT_FOUND.because(error))
 }
 
-/// Creates a scheduler of two levels without tenants: `discipline` orders the tenants, and `flows_discipline` the flows
-/// of each tenant. Both are names as for `handover_sched_create`, but not `fifo`; `pacing` can order only the tenants.
+/// Creates a scheduler of two levels without tenants: `discipline` orders the tenants, and
+/// `flows_discipline` the flows of each tenant. Both are names as for `handover_sched_create`, but
+/// not `fifo`; `pacing` can order only the tenants.
 ///
 /// Errors, threads, blocking and ownership: as `handover_sched_create`.
 // SAFETY: no other symbol has this name.
@@ -189,9 +192,8 @@ pub extern "C" fn handover_sched_flow_init(
 
 /// Adds a flow; its number, 0 for the first, goes to `number`.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a property outside the discipline's range; `HANDOVER_FULL` for more than
-/// `flows_max` flows.
-/// Threads: one at a time. Blocking: never.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a property outside the discipline's range;
+/// `HANDOVER_FULL` for more than `flows_max` flows. Threads: one at a time. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_sched_add_flow(
@@ -224,12 +226,12 @@ fn flow_fault(error: FlowError) -> Fault {
     }
 }
 
-/// Adds a tenant, whose packets have at most `length_bytes_max` bytes, with a weight among the tenants. Its number, 0
-/// for the first, goes to `number`.
+/// Adds a tenant, whose packets have at most `length_bytes_max` bytes, with a weight among the
+/// tenants. Its number, 0 for the first, goes to `number`.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler without tenants;
-/// `HANDOVER_FULL` for more than `flows_max` tenants.
-/// Threads: one at a time. Blocking: never.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside the discipline's range, or a scheduler
+/// without tenants; `HANDOVER_FULL` for more than `flows_max` tenants. Threads: one at a time.
+/// Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_sched_add_tenant(
@@ -245,11 +247,12 @@ pub extern "C" fn handover_sched_add_tenant(
     })
 }
 
-/// Adds a flow like `handover_sched_add_flow`, to a tenant. (That function adds to the tenant that was added last.)
+/// Adds a flow like `handover_sched_add_flow`, to a tenant. (That function adds to the tenant that
+/// was added last.)
 ///
-/// Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a scheduler without tenants;
-/// otherwise as `handover_sched_add_flow`.
-/// Threads: one at a time. Blocking: never.
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a scheduler
+/// without tenants; otherwise as `handover_sched_add_flow`. Threads: one at a time. Blocking:
+/// never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_sched_add_flow_of(
@@ -267,12 +270,11 @@ pub unsafe extern "C" fn handover_sched_add_flow_of(
     })
 }
 
-/// Removes a flow, and calls `discard`, unless that is null, for each of its packets, oldest first. A flow that is added
-/// later may get its number.
+/// Removes a flow, and calls `discard`, unless that is null, for each of its packets, oldest first.
+/// A flow that is added later may get its number.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` for an unknown flow.
-/// Threads: one at a time; `discard` must not use the scheduler. Blocking: never. Ownership: the tokens are the
-/// program's.
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown flow. Threads: one at a time; `discard` must not use
+/// the scheduler. Blocking: never. Ownership: the tokens are the program's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_sched_remove_flow(
@@ -285,7 +287,8 @@ pub unsafe extern "C" fn handover_sched_remove_flow(
         let removed = require("scheduler", scheduler)?.get_mut().remove_flow(flow);
         for packet in removed.map_err(flow_fault)? {
             if let Some(discard) = discard {
-                // SAFETY: the header demands a function that accepts these arguments; the packet lives until it returns.
+                // SAFETY: the header demands a function that accepts these arguments; the packet
+                // lives until it returns.
                 unsafe { discard(&handover_sched_packet::from(packet), context) };
             }
         }
@@ -293,11 +296,12 @@ pub unsafe extern "C" fn handover_sched_remove_flow(
     })
 }
 
-/// Changes the weight of a flow, which may have queued packets; with `prio` its priority, with `pacing` its rate.
+/// Changes the weight of a flow, which may have queued packets; with `prio` its priority, with
+/// `pacing` its rate.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` for an unknown flow; `HANDOVER_INVALID_ARGUMENT` for a weight outside the discipline's
-/// range, or a discipline without weights.
-/// Threads: one at a time. Blocking: never.
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown flow; `HANDOVER_INVALID_ARGUMENT` for a weight
+/// outside the discipline's range, or a discipline without weights. Threads: one at a time.
+/// Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_sched_set_weight(
@@ -314,9 +318,9 @@ pub extern "C" fn handover_sched_set_weight(
 
 /// Changes the weight of a tenant, as `handover_sched_set_weight` does that of a flow.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a weight outside the discipline's
-/// range, or a scheduler without tenants.
-/// Threads: one at a time. Blocking: never.
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown tenant; `HANDOVER_INVALID_ARGUMENT` for a weight
+/// outside the discipline's range, or a scheduler without tenants. Threads: one at a time.
+/// Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_sched_set_tenant_weight(
@@ -341,13 +345,14 @@ fn refusal_fault(reason: Refusal) -> Fault {
 
 /// Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
 ///
-/// If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
-/// `dropped`, which may be `packet`. Both may be null; if `dropped` is not null, `has_dropped` must not be null either.
+/// If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped
+/// packet goes to `dropped`, which may be `packet`. Both may be null; if `dropped` is not null,
+/// `has_dropped` must not be null either.
 ///
 /// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
-/// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
-/// Threads: one at a time. Blocking: never. Ownership: the scheduler keeps the token until it gives the packet back;
-/// that of a packet that is dropped while `dropped` is null is not returned.
+/// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow. Threads: one at a time.
+/// Blocking: never. Ownership: the scheduler keeps the token until it gives the packet back; that
+/// of a packet that is dropped while `dropped` is null is not returned.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_sched_enqueue(
@@ -401,8 +406,8 @@ pub extern "C" fn handover_sched_dequeue(
     })
 }
 
-/// Stores the earliest time at which a packet can be dequeued, if no packet is added before: 0 for all disciplines but
-/// `pacing`.
+/// Stores the earliest time at which a packet can be dequeued, if no packet is added before: 0 for
+/// all disciplines but `pacing`.
 ///
 /// Errors: `HANDOVER_EMPTY`, which sets no last error, if no packet is queued.
 /// Threads: one at a time. Blocking: never.
@@ -444,7 +449,8 @@ pub extern "C" fn handover_sched_count(
 
 /// Destroys a scheduler; null is ignored. Tokens of queued packets are not returned.
 ///
-/// Threads: any, while no other thread uses it. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while no other thread uses it. Blocking: never. Ownership: the handle is invalid
+/// afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_sched_destroy(scheduler: Option<Box<handover_sched>>) {

@@ -43,11 +43,12 @@ fn timers_fault(_: WheelFull<UserPointer>) -> Fault {
     HANDOVER_FULL.because("timers_max timers are running: cancel or expire some")
 }
 
-/// Creates a wheel for at most `timers_max` timers; `now_ns` is the current time on any clock that does not go back.
+/// Creates a wheel for at most `timers_max` timers; `now_ns` is the current time on any clock that
+/// does not go back.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` if `timers_max` is outside its range.
-/// Threads: any; a wheel may move between threads, and one at a time may use it. Blocking: never. Ownership: the
-/// caller destroys the wheel.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` if `timers_max` is outside its range. Threads: any; a wheel
+/// may move between threads, and one at a time may use it. Blocking: never. Ownership: the caller
+/// destroys the wheel.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_wheel_create(
@@ -65,11 +66,11 @@ pub extern "C" fn handover_timer_wheel_create(
     })
 }
 
-/// Starts a timer that expires once, at `deadline_ns`; its number goes to `timer`, unless that is null.
+/// Starts a timer that expires once, at `deadline_ns`; its number goes to `timer`, unless that is
+/// null.
 ///
-/// Errors: `HANDOVER_FULL` if `timers_max` timers are running.
-/// Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload until the timer expires or is
-/// cancelled.
+/// Errors: `HANDOVER_FULL` if `timers_max` timers are running. Threads: one at a time. Blocking:
+/// never. Ownership: the wheel keeps the payload until the timer expires or is cancelled.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_start(
@@ -86,11 +87,12 @@ pub extern "C" fn handover_timer_start(
     })
 }
 
-/// Starts a timer that expires at `first_ns` and then every `period_ns`; its number goes to `timer`, unless that is
-/// null.
+/// Starts a timer that expires at `first_ns` and then every `period_ns`; its number goes to
+/// `timer`, unless that is null.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a period of 0; `HANDOVER_FULL` if `timers_max` timers are running.
-/// Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload until the timer is cancelled.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a period of 0; `HANDOVER_FULL` if `timers_max` timers
+/// are running. Threads: one at a time. Blocking: never. Ownership: the wheel keeps the payload
+/// until the timer is cancelled.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_start_periodic(
@@ -131,7 +133,8 @@ pub extern "C" fn handover_timer_cancel(
     })
 }
 
-/// Changes the deadline of a running timer. A periodic timer continues from the new deadline, with its period.
+/// Changes the deadline of a running timer. A periodic timer continues from the new deadline, with
+/// its period.
 ///
 /// Errors: `HANDOVER_NOT_FOUND` if the timer is not running.
 /// Threads: one at a time. Blocking: never.
@@ -151,12 +154,12 @@ pub extern "C" fn handover_timer_reschedule(
     })
 }
 
-/// Ends or advances the earliest timer that is due at `now_ns`, and describes it in `expired`. Call it until it
-/// returns `HANDOVER_EMPTY`.
+/// Ends or advances the earliest timer that is due at `now_ns`, and describes it in `expired`. Call
+/// it until it returns `HANDOVER_EMPTY`.
 ///
-/// Errors: `HANDOVER_EMPTY`, which sets no last error, if no timer is due.
-/// Threads: one at a time. Blocking: never. Ownership: the wheel no longer keeps the payload of a one-shot timer; it
-/// keeps that of a periodic one.
+/// Errors: `HANDOVER_EMPTY`, which sets no last error, if no timer is due. Threads: one at a time.
+/// Blocking: never. Ownership: the wheel no longer keeps the payload of a one-shot timer; it keeps
+/// that of a periodic one.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_expire(
@@ -214,7 +217,8 @@ pub extern "C" fn handover_timer_len(
 
 /// Destroys a wheel; null is ignored. Payloads of running timers are not returned.
 ///
-/// Threads: any, while no other thread uses the wheel. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while no other thread uses the wheel. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_timer_wheel_destroy(wheel: Option<Box<handover_timer_wheel>>) {

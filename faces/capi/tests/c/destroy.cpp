@@ -1,4 +1,5 @@
-/* Destroys a machine, or an endpoint, within its own handler, which ends the program by std::terminate(). */
+/* Destroys a machine, or an endpoint, within its own handler, which ends the program by
+ * std::terminate(). */
 #include <handover.hpp>
 
 #include <cstdio>

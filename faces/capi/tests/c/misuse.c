@@ -1,4 +1,5 @@
-/* Wrong arguments, full and closed ends, passed time limits, and calls within callbacks: each is a status. */
+/* Wrong arguments, full and closed ends, passed time limits, and calls within callbacks: each is a
+ * status. */
 #include <handover.h>
 #include <pthread.h>
 #include <stdio.h>

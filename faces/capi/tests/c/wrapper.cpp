@@ -1,4 +1,5 @@
-/* What classes and functions of handover.hpp add to the C interface: moves, messages of errors, and results. */
+/* What classes and functions of handover.hpp add to the C interface: moves, messages of errors, and
+ * results. */
 #include <handover.hpp>
 
 #include <cstdio>

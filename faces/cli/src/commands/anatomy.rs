@@ -29,8 +29,8 @@ pub struct AnatomyArgs {
     #[arg(long, value_name = "S", value_parser = parse_seconds, conflicts_with = "time")]
     #[arg(allow_hyphen_values = true)]
     pub seconds: Option<Duration>,
-    /// Folder for the traces of the 10 slowest hand-offs, handover-outliers if none is given; the likely cause of each
-    /// is printed
+    /// Folder for the traces of the 10 slowest hand-offs, handover-outliers if none is given; the
+    /// likely cause of each is printed
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "handover-outliers")]
     pub outliers: Option<PathBuf>,

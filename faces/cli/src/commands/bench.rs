@@ -44,8 +44,8 @@ pub struct BenchArgs {
     /// Package to measure; required in a workspace of several packages
     #[arg(long, short = 'p', value_name = "NAME")]
     package: Option<String>,
-    /// Measure one benchmark, given by its full id, with several values of an argument: ARG=a..b (about twelve),
-    /// ARG=a..b:step, or ARG=a..b:log (doubling)
+    /// Measure one benchmark, given by its full id, with several values of an argument: ARG=a..b
+    /// (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
     #[arg(long, value_name = "ARG=A..B")]
     over: Option<ArgRange>,
     /// List the benchmarks without measuring
@@ -135,11 +135,13 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Runs `cargo bench`, and returns its exit status and the output of the benchmark program, at most `bytes_max` bytes.
+/// Runs `cargo bench`, and returns its exit status and the output of the benchmark program, at most
+/// `bytes_max` bytes.
 ///
-/// A signal ends cargo before the program, which then prints the completed measurements: the output is read until all
-/// its writers have closed it, or a second interrupt ends this process. If cargo ends by itself, the program has ended,
-/// too; another process that inherited its standard output is waited for at most [`LAST_OUTPUT_WAIT_MAX`].
+/// A signal ends cargo before the program, which then prints the completed measurements: the output
+/// is read until all its writers have closed it, or a second interrupt ends this process. If cargo
+/// ends by itself, the program has ended, too; another process that inherited its standard output
+/// is waited for at most [`LAST_OUTPUT_WAIT_MAX`].
 fn run_and_read(
     mut command: Command,
     interrupted: &AtomicBool,

@@ -117,8 +117,8 @@ fn show(comparison: &Comparison, table: &TableOptions, out: &mut dyn Write) -> a
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
-/// Returns an error if a figure regressed or if nothing could be compared; with `--strict`, also if a figure has no
-/// verdict.
+/// Returns an error if a figure regressed or if nothing could be compared; with `--strict`, also if
+/// a figure has no verdict.
 fn judge(
     args: &CompareArgs,
     comparison: &Comparison,
@@ -306,8 +306,8 @@ fn load_side(
 }
 
 /// Measures two builds alternately. Every second pair starts with the new build. Returns the
-/// results even if they could not be stored, or if an error or an interrupt leaves each side at least
-/// one run.
+/// results even if they could not be stored, or if an error or an interrupt leaves each side at
+/// least one run.
 fn measure_alternately(args: &CompareArgs, old: &str, new: &str) -> anyhow::Result<MeasuredSides> {
     if let Some(name) = &args.name {
         handover_store::check_tag(&format!("{name}/old")).map_err(to_usage_error)?;
@@ -423,7 +423,8 @@ fn store_run(store: &mut Store, document: &Document, name: &str) -> Result<(), S
     store.add_tag(&document.run.id, name).map(drop)
 }
 
-/// Runs a build once. Returns the run that it prints as JSON, and `true` if it could not measure all benchmarks.
+/// Runs a build once. Returns the run that it prints as JSON, and `true` if it could not measure
+/// all benchmarks.
 fn run_build(
     args: &CompareArgs,
     build: &Path,

@@ -31,7 +31,8 @@ deviation of the nodes, or by the interval of the node's own measurement where t
 correction. Below the node are the doctor's findings on it that at most half of the nodes have."
 )]
 pub struct FleetArgs {
-    /// Fleet: name of its runs, or one of them (id, prefix of an id, or position from the end) [default: the last fleet]
+    /// Fleet: name of its runs, or one of them (id, prefix of an id, or position from the end)
+    /// [default: the last fleet]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: Option<String>,
     /// Smallest relative difference from the median of the nodes that counts, 0% to 100%

@@ -1,10 +1,12 @@
-//! `handover run --fleet`: the ranks of an MPI job measure their nodes, and rank 0 stores the records of all.
+//! `handover run --fleet`: the ranks of an MPI job measure their nodes, and rank 0 stores the
+//! records of all.
 //!
-//! Ranks on one host measure one after the other, those on different hosts at the same time, when rank 0 tells them to.
-//! A rank measures in a child process, whose end by any cause leaves the rank to report. It then sends its records, as
-//! the lines of an export, when rank 0 asks for them; so that rank 0 holds those of one node at a time. A rank that
-//! waits polls, because an MPI library that waits for a message keeps a CPU busy. Ranks tell one another that they are
-//! alive; one that is silent is lost, and the other ranks' records are kept.
+//! Ranks on one host measure one after the other, those on different hosts at the same time, when
+//! rank 0 tells them to. A rank measures in a child process, whose end by any cause leaves the rank
+//! to report. It then sends its records, as the lines of an export, when rank 0 asks for them; so
+//! that rank 0 holds those of one node at a time. A rank that waits polls, because an MPI library
+//! that waits for a message keeps a CPU busy. Ranks tell one another that they are alive; one that
+//! is silent is lost, and the other ranks' records are kept.
 
 use crate::app::{ResultOptions, RunArgs};
 use crate::commands::{fleet, run, stored};
@@ -234,7 +236,8 @@ fn read_messages(stderr: impl Read) -> String {
 fn measuring_command(db: &Path) -> anyhow::Result<Command> {
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    // The option goes right after the subcommand, if there is one: all other words may be after a `--`.
+    // The option goes right after the subcommand, if there is one: all other words may be after a
+    // `--`.
     let behind = usize::from(words.first().is_some_and(|word| word == "run"));
     let mut command = Command::new(binary);
     command.args(&words[..behind]).arg("--node-db").arg(db).args(&words[behind..]);

@@ -108,8 +108,8 @@ fn without_smoke_figures(
     Ok(figures)
 }
 
-/// Creates a history of those figures that have the machine, the settings and the kind of timing of the last one.
-/// Counts the others.
+/// Creates a history of those figures that have the machine, the settings and the kind of timing of
+/// the last one. Counts the others.
 fn history_of_figures(
     id: &str,
     contender: &str,

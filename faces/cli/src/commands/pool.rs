@@ -5,12 +5,13 @@ use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
 use handover_report::{FigureKey, usual_timing};
 use std::collections::BTreeMap;
 
-/// Combines runs, given in order of time, into one. A single run is returned as it is; `None` without runs.
+/// Combines runs, given in order of time, into one. A single run is returned as it is; `None`
+/// without runs.
 ///
-/// The result has each figure of any run. A figure is the median over the passes of all runs that have it, with an
-/// interval over them. Runs that timed its operations in another way than most (singly or in batches) do not count.
-/// Other numbers are medians over these runs, or those of the last one. The time is that of the first run; all else is
-/// as in the last.
+/// The result has each figure of any run. A figure is the median over the passes of all runs that
+/// have it, with an interval over them. Runs that timed its operations in another way than most
+/// (singly or in batches) do not count. Other numbers are medians over these runs, or those of the
+/// last one. The time is that of the first run; all else is as in the last.
 pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let (first, last) = (runs.first()?, runs.last()?);
     let mut pooled = last.clone();
@@ -85,8 +86,8 @@ fn pool_records(records: &[&Record]) -> Option<Record> {
     Some(pooled)
 }
 
-/// Replaces a ratio by the median over the runs' ratios to the same figure. Its interval is that of the median over
-/// the runs. If they are too few for that, it contains the intervals of all runs.
+/// Replaces a ratio by the median over the runs' ratios to the same figure. Its interval is that of
+/// the median over the runs. If they are too few for that, it contains the intervals of all runs.
 fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
     let found: Vec<&Ratio> =

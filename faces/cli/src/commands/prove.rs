@@ -1,4 +1,5 @@
-//! `handover prove`: planted known costs and their measurement; classic programs compared with the suite.
+//! `handover prove`: planted known costs and their measurement; classic programs compared with the
+//! suite.
 
 mod classics;
 
@@ -24,7 +25,8 @@ a slowed peer, our lock beside itself with a known delay, one function at two al
 with a copy of itself. Exit 1 if a figure is outside its bound and its interval does not contain the planted cost."
 )]
 pub struct ProveArgs {
-    /// Length of the measurement: smoke (once, to check that it works, without verdicts), quick, full
+    /// Length of the measurement: smoke (once, to check that it works, without verdicts), quick,
+    /// full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
     /// Measuring time of each planted cost, 100ms to 1h [default: given by the profile]
@@ -33,8 +35,8 @@ pub struct ProveArgs {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
-    /// Compare the classic programs with the suite's benchmarks of the same operations instead. Exit 1 if a
-    /// figure differs by more than 25 % without a known reason
+    /// Compare the classic programs with the suite's benchmarks of the same operations instead.
+    /// Exit 1 if a figure differs by more than 25 % without a known reason
     #[arg(long)]
     classics: bool,
     #[command(flatten)]
@@ -61,8 +63,9 @@ pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         };
         Lab::new(&all_child_benchmarks(), &["proof/*".to_string()], plan).map_err(exit::plan_error)
     };
-    // The duration is known only after the setup, and is an argument of the planted costs. Most benchmarks settle before
-    // a third of the longest time is over: a drift over all of it would hardly have begun.
+    // The duration is known only after the setup, and is an argument of the planted costs. Most
+    // benchmarks settle before a third of the longest time is over: a drift over all of it would
+    // hardly have begun.
     let longest = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
     let lab = lab(longest / 3)?;
     let display =

@@ -116,8 +116,8 @@ fn show_repeated(
         .map_or(Ok(()), |pooled| show(&pooled, Some(store.path()), options, page, note, out))
 }
 
-/// Runs this program `--repeat` times, each time with another `--nth`. Adds the suffixes of the ids of their runs
-/// to `id_suffixes`. Returns an error if a process failed.
+/// Runs this program `--repeat` times, each time with another `--nth`. Adds the suffixes of the ids
+/// of their runs to `id_suffixes`. Returns an error if a process failed.
 fn run_processes(options: &ResultOptions, id_suffixes: &mut Vec<String>) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
@@ -176,8 +176,9 @@ pub(crate) struct ProgressDisplay<'a> {
     pub swept_argument: Option<&'a str>,
 }
 
-/// Measures the benchmarks of `lab`, and stores results as they become available. `name` becomes the run's name at its
-/// start. Returns an error and deletes the run if it was interrupted before its first figure.
+/// Measures the benchmarks of `lab`, and stores results as they become available. `name` becomes
+/// the run's name at its start. Returns an error and deletes the run if it was interrupted before
+/// its first figure.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,

@@ -83,7 +83,8 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
-                        // Descriptors run out, for example: tries again after the time limit of poll().
+                        // Descriptors run out, for example: tries again after the time limit of
+                        // poll().
                         console::print_error(format_args!("cannot accept a connection: {error}"));
                     }
                     let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL_NS };

@@ -27,7 +27,8 @@ pub enum TraceCommand {
     List(switch::TraceList),
     /// Show calls and their times, by function or as a call tree
     Show(show::TraceShow),
-    /// Compare the functions of two traces: self times, calls and durations before and after a change
+    /// Compare the functions of two traces: self times, calls and durations before and after a
+    /// change
     Compare(compare::TraceCompare),
     /// Write traces in the format of another tool
     Export(export::TraceExport),
@@ -86,8 +87,8 @@ fn open_traces(files: &[PathBuf], alone: bool) -> anyhow::Result<Traces> {
     Ok(traces)
 }
 
-/// Returns the names of the traces' functions and probes; those that match `pattern` are selected, or all without a
-/// pattern.
+/// Returns the names of the traces' functions and probes; those that match `pattern` are selected,
+/// or all without a pattern.
 fn select_names(traces: &Traces, pattern: Option<&str>) -> SiteNames {
     match pattern {
         None => SiteNames::with_all_selected(traces),

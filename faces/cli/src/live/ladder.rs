@@ -1,8 +1,8 @@
 //! State of a run, drawn as a ladder into a buffer of terminal cells.
 //!
-//! A rung (row) is a benchmark with the figure of its first contender of ours, or of the machine if there is
-//! none of ours. The figure is available after the first pass and is replaced by a more accurate one after
-//! the last.
+//! A rung (row) is a benchmark with the figure of its first contender of ours, or of the machine if
+//! there is none of ours. The figure is available after the first pass and is replaced by a more
+//! accurate one after the last.
 
 use handover_harness::Lab;
 use handover_record::{ContenderKind, Record, Unit, WarningCode};
@@ -248,9 +248,9 @@ impl LadderView {
         (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
     }
 
-    /// Estimates the remaining time of the run; `since` is the time since its start. The time limit counts, or the pace
-    /// if that gives less or if the passes have exceeded their share of the limit. In the first pass, which also warms
-    /// up, the limit counts unless it is exceeded.
+    /// Estimates the remaining time of the run; `since` is the time since its start. The time limit
+    /// counts, or the pace if that gives less or if the passes have exceeded their share of the
+    /// limit. In the first pass, which also warms up, the limit counts unless it is exceeded.
     fn remaining_time(&self, since: Duration) -> Option<Duration> {
         let share = self.done_share();
         let by_pace = (share > 0.0).then(|| since.mul_f64((1.0 - share) / share));
@@ -389,8 +389,8 @@ impl LadderView {
         }
     }
 
-    /// Draws the cells of the columns for a figure flush right into a line, of which they take the right end.
-    /// `columns` are their widths; those of width 0 are not drawn.
+    /// Draws the cells of the columns for a figure flush right into a line, of which they take the
+    /// right end. `columns` are their widths; those of width 0 are not drawn.
     fn draw_columns(
         &self,
         cells: [(&str, Style); 4],

@@ -24,7 +24,8 @@ fn start<'a>(home: &'a Home, line: &str) -> Running<'a> {
     home.start(home.handover(line.split_whitespace()))
 }
 
-/// Starts a program that SIGHUP ends, although these tests may run where it is ignored, as below `nohup`.
+/// Starts a program that SIGHUP ends, although these tests may run where it is ignored, as below
+/// `nohup`.
 fn start_hearing_hangup<'a>(home: &'a Home, line: &str) -> Running<'a> {
     home.start(home.shell(&format!("exec env --default-signal=HUP handover {line}")))
 }

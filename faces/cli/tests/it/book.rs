@@ -1,10 +1,11 @@
-//! The pages of docs/book. The commands of each page are run in order, as a reader would type them, and must succeed and print
-//! what the page shows.
+//! The pages of docs/book. The commands of each page are run in order, as a reader would type them,
+//! and must succeed and print what the page shows.
 //!
-//! In a page, a block after a sentence that is a file name in backticks and a colon is the content of that file. A `console` block
-//! has commands, which begin with `$ `, and output. A comment before the block lists the parts of its output that do not
-//! change, one a line; `…` stands for any text. Commands in `sh` blocks are not run, except those of the pages that a newcomer
-//! reads first, with `HANDOVER_LONG=1`.
+//! In a page, a block after a sentence that is a file name in backticks and a colon is the content
+//! of that file. A `console` block has commands, which begin with `$ `, and output. A comment
+//! before the block lists the parts of its output that do not change, one a line; `…` stands for
+//! any text. Commands in `sh` blocks are not run, except those of the pages that a newcomer reads
+//! first, with `HANDOVER_LONG=1`.
 
 use crate::common::{Home, skipped, write_script};
 use std::collections::BTreeSet;
@@ -28,7 +29,8 @@ const NOT_RUN: [(&str, &str); 11] = [
     ("doctor", "echo off > /sys/devices/system/cpu/smt/control"),
 ];
 
-/// Defines a test for each group of pages that are read one after another in one folder, with the programs that they need.
+/// Defines a test for each group of pages that are read one after another in one folder, with the
+/// programs that they need.
 macro_rules! page_tests {
     ($($test:ident: $pages:expr, needs $needs:expr;)*) => {
         const TESTED: &[&[&str]] = &[$(&$pages),*];
@@ -105,7 +107,8 @@ fn pages() -> Vec<String> {
     links.map(String::from).collect()
 }
 
-/// Returns the text of a page, with included files or their anchored parts in place of `{{#include …}}`.
+/// Returns the text of a page, with included files or their anchored parts in place of
+/// `{{#include …}}`.
 fn text_of(page: &str) -> String {
     let mut text = String::new();
     for line in read(&source_folder().join(page).with_extension("md")).lines() {
@@ -174,7 +177,8 @@ fn blocks_of(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Returns `true` if some line contains the parts of the pattern between `…` in this order, whatever the number of spaces.
+/// Returns `true` if some line contains the parts of the pattern between `…` in this order,
+/// whatever the number of spaces.
 fn contains(lines: &str, pattern: &str) -> bool {
     lines.lines().any(|line| {
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -272,9 +276,10 @@ fn check_pages(pages: &[&str], needs: &[&str], programs: Programs) {
     }
 }
 
-/// Writes a program that stands in for cargo, which would build every library anew: it compiles a package's program or bench
-/// target with the libraries of this test, and installs the C library built with it. Like cargo, it remains the parent of the
-/// program that it runs. Everything else is left to cargo.
+/// Writes a program that stands in for cargo, which would build every library anew: it compiles a
+/// package's program or bench target with the libraries of this test, and installs the C library
+/// built with it. Like cargo, it remains the parent of the program that it runs. Everything else is
+/// left to cargo.
 pub fn write_stand_in_for_cargo(path: &Path) {
     let cargo = Path::new(env!("CARGO"));
     let program = std::env::current_exe().expect("the path of this program");
@@ -323,8 +328,8 @@ $program "$@"
     write_script(path, script);
 }
 
-/// Clone, build, measure, install, measure code of one's own and compare it, with nothing but the commands of the book. Takes a
-/// quarter of an hour, so that it is run with `HANDOVER_LONG` only.
+/// Clone, build, measure, install, measure code of one's own and compare it, with nothing but the
+/// commands of the book. Takes a quarter of an hour, so that it is run with `HANDOVER_LONG` only.
 #[test]
 fn newcomer_needs_only_the_commands_of_the_book() {
     if std::env::var_os("HANDOVER_LONG").is_some() {

@@ -68,7 +68,8 @@ const RECORDED_ROWS: [&str; 6] = [
     ", streamed to . (",
 ];
 
-/// Returns the starts of all rows of processes. Functions of C programs are recorded on x86-64 alone.
+/// Returns the starts of all rows of processes. Functions of C programs are recorded on x86-64
+/// alone.
 fn costed_rows() -> Vec<String> {
     let subjects = if cfg!(target_arch = "x86_64") { 5 } else { 3 };
     let mut rows = Vec::new();
@@ -79,8 +80,8 @@ fn costed_rows() -> Vec<String> {
     rows
 }
 
-/// A process's row: three times in seconds, memory, bytes, bytes per event, share lost, and the cycles of
-/// the median and of the best run.
+/// A process's row: three times in seconds, memory, bytes, bytes per event, share lost, and the
+/// cycles of the median and of the best run.
 const COSTED: &str = r" +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d +\d+ +(-|\d+\.\d\d B) +(0|\d+\.\d\d %) +\d+\.\d +\d+\.\d( +\([+-]\d+\.\d\))?( +-?\d+\.\d\d times two time stamps)?$";
 
 /// Documented form of what `/usr/bin/time` prints.
@@ -121,8 +122,8 @@ fn documented_master_table_is_printed_first() {
         // The name of the file system here.
         let kind = line.split_once("output to ").and_then(|(_, rest)| rest.split_once(':'));
         let documented = documented.replace("DIR", kind.map_or("DIR", |(kind, _)| kind));
-        // Columns are as wide as documented, and figures stand at their right, but for those that are
-        // too wide.
+        // Columns are as wide as documented, and figures stand at their right, but for those that
+        // are too wide.
         let Some((text, figures)) = documented.split_once(':') else {
             assert_eq!(line, documented, "{said}");
             continue;

@@ -1,7 +1,7 @@
-//! Transcripts and command lines of the classic programs' documents that no other test has: trylock,
-//! notify, and margo's programs. Each command line is typed as written, with options added where the
-//! documented run is long, and each documented line is compared, its figures by pattern. The other
-//! documents' transcripts: `hello/transcripts.rs`, `evh_perf.rs`, `calls.rs`, `sched.rs`.
+//! Transcripts and command lines of the classic programs' documents that no other test has:
+//! trylock, notify, and margo's programs. Each command line is typed as written, with options added
+//! where the documented run is long, and each documented line is compared, its figures by pattern.
+//! The other documents' transcripts: `hello/transcripts.rs`, `evh_perf.rs`, `calls.rs`, `sched.rs`.
 
 use crate::common::{Home, Said, said, write_script};
 use crate::transcript::assert_lines;

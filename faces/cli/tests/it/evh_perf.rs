@@ -240,8 +240,8 @@ const LATER_CLIENT: &str = r"[2024-04-02 20:56:07.133]: evh_perf Client/0.0.3-be
 [2024-04-02 20:56:14.979]: (INFO)  messages_per_second=[2,546,896],average_latency=[42679.07µs]
 ";
 
-/// Documented lines of the earlier version as the later one prints them: two spaces behind the level,
-/// and `stats` among the settings. The documented runs differ in these two.
+/// Documented lines of the earlier version as the later one prints them: two spaces behind the
+/// level, and `stats` among the settings. The documented runs differ in these two.
 fn as_later(documented: &str) -> String {
     let stats = "[2024-02-08 10:27:00.583]: stats:                  'false'\n";
     let lines = documented.lines().map(|line| {
@@ -254,7 +254,8 @@ fn as_later(documented: &str) -> String {
 /// Number of lines of a block of progress.
 const BLOCK_LINES: usize = 6;
 
-/// Removes the blocks of progress, whose number depends on the time that a run takes. Returns the blocks.
+/// Removes the blocks of progress, whose number depends on the time that a run takes. Returns the
+/// blocks.
 fn remove_blocks<'a>(lines: &mut Vec<&'a str>) -> Vec<Vec<&'a str>> {
     let mut blocks = Vec::new();
     while let Some(at) = lines.iter().position(|line| line.ends_with("% complete]")) {
@@ -263,8 +264,8 @@ fn remove_blocks<'a>(lines: &mut Vec<&'a str>) -> Vec<Vec<&'a str>> {
     blocks
 }
 
-/// Removes the blocks of progress, and the rows of the histogram, whose number depends on the latencies.
-/// Returns the blocks.
+/// Removes the blocks of progress, and the rows of the histogram, whose number depends on the
+/// latencies. Returns the blocks.
 fn without_varying<'a>(lines: &mut Vec<&'a str>) -> Vec<Vec<&'a str>> {
     let blocks = remove_blocks(lines);
     let row = Regex::new(r"^\[\d+µs *- \d+µs *\]=*> [\d,]+ \(\d+\.\d\d%\)$").expect("a form");
@@ -276,7 +277,8 @@ fn documented_block() -> Vec<&'static str> {
     without_varying(&mut LATER_CLIENT.lines().collect()).remove(0)
 }
 
-/// Checks that the output begins with the documented lines, figures aside, and returns what follows.
+/// Checks that the output begins with the documented lines, figures aside, and returns what
+/// follows.
 #[track_caller]
 fn follows_document<'a>(said: &'a str, documented: &str) -> Vec<&'a str> {
     let documented = documented.replace("0.0.3-beta.1", env!("CARGO_PKG_VERSION"));

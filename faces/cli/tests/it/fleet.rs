@@ -16,8 +16,8 @@ const SLOW: [usize; 5] = [7, 123, 500, 501, 998];
 /// Limit of the address space of the command that compares the hosts, in KiB.
 const ADDRESS_SPACE_KIB: u64 = 500_000;
 
-/// Writes an export of runs on [`HOSTS_COUNT`] hosts with one name, made of one smoke run as if they had been measured.
-/// Each figure spreads by 1 %.
+/// Writes an export of runs on [`HOSTS_COUNT`] hosts with one name, made of one smoke run as if
+/// they had been measured. Each figure spreads by 1 %.
 fn write_synthetic_fleet(home: &Home, file: &str) {
     home.ok("run lock/free clock/now --profile smoke --no-report --no-peers --db smoke.db");
     let template: Vec<Value> = home.ok("export --db smoke.db").lines().map(json).collect();
@@ -216,8 +216,8 @@ fn four_ranks_of_one_host_measure_in_turn_and_are_stored_as_nodes() {
     }
 }
 
-/// Starts ranks, kills a process of rank 1 while it measures, and returns the output. With `is_rank` it is the rank
-/// itself, and otherwise the process in which it measures.
+/// Starts ranks, kills a process of rank 1 while it measures, and returns the output. With
+/// `is_rank` it is the rank itself, and otherwise the process in which it measures.
 fn kill_process_of_rank_1(home: &Home, mpiexec: &str, is_rank: bool) -> Said {
     let line = format!("mpiexec -n 3 {RUN} --time 2s");
     let mut running = home.start(launched(home, mpiexec, &line));
@@ -226,7 +226,8 @@ fn kill_process_of_rank_1(home: &Home, mpiexec: &str, is_rank: bool) -> Said {
     wait_until("rank 1 measures", || {
         let found = processes(home);
         let measures = |words: &[String]| words.iter().any(|word| word == "--node-db");
-        // The run is stored when the process that measures has started its first pass, a process of its own.
+        // The run is stored when the process that measures has started its first pass, a process of
+        // its own.
         let has_child = |id: u32| found.iter().any(|it| parent_of(it.0) == Some(id));
         let child = found.iter().find(|(id, words)| measures(words) && has_child(*id));
         let is_victim = |(id, words): &&(u32, Vec<String>)| match is_rank {

@@ -686,8 +686,8 @@ pub fn mpiexecs() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns a command for a line that begins with `mpiexec`, by this launcher. Its standard input
-/// never ends: MPICH's launcher tells its proxy of the end, and dies of SIGPIPE if the ranks and the
-/// proxy have already ended.
+/// never ends: MPICH's launcher tells its proxy of the end, and dies of SIGPIPE if the ranks and
+/// the proxy have already ended.
 pub fn launched(home: &Home, mpiexec: &str, line: &str) -> Command {
     let line = line.replacen("mpiexec", mpiexec, 1);
     let mut command = home.shell(&format!(

@@ -1,4 +1,5 @@
-//! Ranks on two hosts: network namespaces with addresses of their own, which the MPI launchers enter by an agent.
+//! Ranks on two hosts: network namespaces with addresses of their own, which the MPI launchers
+//! enter by an agent.
 
 use crate::common::{Home, said, skipped, wait_until, write_script};
 use crate::fleet::measured_nodes_count;

@@ -216,7 +216,8 @@ fn every_packet_has_a_line_and_stamps_of_its_own_by_default() {
 #[test]
 fn shares_follow_the_weights_under_overload() {
     let home = Home::new();
-    // `HANDOVER_LONG=1` tries every algorithm with weights; their shares are tested in their crate too.
+    // `HANDOVER_LONG=1` tries every algorithm with weights; their shares are tested in their crate
+    // too.
     let algorithms = ["qfq+", "wf2q+", "rr", "qfq"];
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     for algorithm in &algorithms[..if is_long { algorithms.len() } else { 2 }] {
@@ -243,8 +244,8 @@ fn shares_follow_the_weights_under_overload() {
         assert!(row.share.is_some() && (due - weights / 116.0).abs() < 1e-4, "{said}");
     }
     assert!(said.out.contains("\ndue: by the weights of a client's flows, while all "), "{said}");
-    // 0.1 s are 167 packets, and 400 are queued at the end, which is told; on a busy machine something
-    // else may be.
+    // 0.1 s are 167 packets, and 400 are queued at the end, which is told; on a busy machine
+    // something else may be.
     assert!(said.out.contains("\nshare: "), "{said}");
     // Below the link's rate everybody gets what is offered.
     configured(&home, "100ms 100k 100 1\nthread 1\n100ms 300k 100 1\n");

@@ -2,8 +2,8 @@
 
 use regex_lite::Regex;
 
-/// Returns the pattern of a documented line: the same text, with any figures in the place of its own.
-/// A figure keeps its number of decimals; what stands in single quotes stays as it is.
+/// Returns the pattern of a documented line: the same text, with any figures in the place of its
+/// own. A figure keeps its number of decimals; what stands in single quotes stays as it is.
 pub fn pattern(documented: &str) -> String {
     let figure = Regex::new(r"\d[\d,]*(\.\d+)?").expect("a pattern");
     let mut pattern = String::from("^");

@@ -149,7 +149,8 @@ impl MeasuredParticipant {
     }
 }
 
-/// Starts to record the thread's context switches if the round is recorded; also creates the thread's ring of events.
+/// Starts to record the thread's context switches if the round is recorded; also creates the
+/// thread's ring of events.
 fn record_switches(round_params: &RoundParams) -> Option<SwitchRecorder> {
     round_params.trace.as_ref()?;
     handover_probe::prepare();

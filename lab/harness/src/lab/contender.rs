@@ -545,9 +545,10 @@ fn round_to_thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// Returns the figure of a round of batches. It is the median of ten means, each of a tenth of the round: of the samples
-/// of all participants in it. `participants` has the samples of each, and the number of operations in a sample. A
-/// participant with fewer than ten samples has an equal part of them in each mean. See [`Round::median`].
+/// Returns the figure of a round of batches. It is the median of ten means, each of a tenth of the
+/// round: of the samples of all participants in it. `participants` has the samples of each, and the
+/// number of operations in a sample. A participant with fewer than ten samples has an equal part of
+/// them in each mean. See [`Round::median`].
 fn figure_of_batches(participants: &[(Vec<f64>, f64)]) -> f64 {
     let samples_max = participants.iter().map(|(samples, _)| samples.len()).max().unwrap_or(0);
     let stretches = ROUND_SECTIONS_COUNT.min(samples_max);
@@ -569,8 +570,8 @@ fn figure_of_batches(participants: &[(Vec<f64>, f64)]) -> f64 {
     stats::median(&(0..stretches).map(mean).collect::<Vec<f64>>())
 }
 
-/// Returns the figure of a round of operations that were timed alone. It is their median, or with a coarse clock their
-/// mean without the longest.
+/// Returns the figure of a round of operations that were timed alone. It is their median, or with a
+/// coarse clock their mean without the longest.
 fn figure_of_operations(mut samples: Vec<f64>) -> f64 {
     samples.sort_unstable_by(f64::total_cmp);
     let median = stats::quantile_sorted(&samples, 0.5);

@@ -344,8 +344,8 @@ fn should_watch_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU for the busy thread of `--neighbour`; prefers a CPU without a participant. Returns
-/// `None` if there is no such thread.
+/// Returns the CPU for the busy thread of `--neighbour`; prefers a CPU without a participant.
+/// Returns `None` if there is no such thread.
 fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;

@@ -60,10 +60,11 @@ pub(crate) fn without_counting<R>(operation: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Global allocator that counts the allocations of each thread, and takes the memory from another allocator.
+/// Global allocator that counts the allocations of each thread, and takes the memory from another
+/// allocator.
 ///
-/// If a benchmark program has it as its global allocator, each figure shows the allocations and the allocated bytes
-/// of an operation.
+/// If a benchmark program has it as its global allocator, each figure shows the allocations and the
+/// allocated bytes of an operation.
 ///
 /// ```
 /// use handover_harness::CountingAllocator;
@@ -93,8 +94,9 @@ impl<A> CountingAllocator<A> {
     }
 }
 
-// SAFETY: every call goes unchanged to the inner allocator, whose result is returned. COUNTS is a thread-local cell
-// with a constant initial value and without a destructor, so that counting neither allocates nor panics.
+// SAFETY: every call goes unchanged to the inner allocator, whose result is returned. COUNTS is a
+// thread-local cell with a constant initial value and without a destructor, so that counting
+// neither allocates nor panics.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -112,16 +114,16 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller guarantees that this allocator, and therefore the inner one, returned `memory` for
-        // `layout`.
+        // SAFETY: the caller guarantees that this allocator, and therefore the inner one, returned
+        // `memory` for `layout`.
         unsafe { self.0.dealloc(memory, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         AllocationCounts::add(size.saturating_sub(layout.size()));
-        // SAFETY: the caller guarantees that the inner allocator returned `memory` for `layout`, and that `size` is
-        // not 0 and does not overflow when it is rounded up to the alignment.
+        // SAFETY: the caller guarantees that the inner allocator returned `memory` for `layout`,
+        // and that `size` is not 0 and does not overflow when it is rounded up to the alignment.
         unsafe { self.0.realloc(memory, layout, size) }
     }
 }

@@ -186,7 +186,8 @@ const PERMUTATIONS_OF_SHIFT: usize = 1000;
 const SHIFT_MAX: f64 = 8.0;
 /// Relative precision to which the smallest shift is searched.
 const SHIFT_PRECISION: f64 = 0.02;
-/// Absolute precision to which the smallest shift is searched. Any shift of a figure that never varies is significant.
+/// Absolute precision to which the smallest shift is searched. Any shift of a figure that never
+/// varies is significant.
 const SHIFT_STEP_MIN: f64 = 1e-6;
 
 /// Returns, for each test, the smallest significant shift of B above A. It is `None` if no shift is

@@ -143,7 +143,8 @@ fn row_name(comparison: &Comparison, row: &Row) -> String {
     }
 }
 
-/// Returns the sentence about figures whose rows are not by all processes. `None` if there are none.
+/// Returns the sentence about figures whose rows are not by all processes. `None` if there are
+/// none.
 fn partial_rows_line(comparison: &Comparison) -> Option<String> {
     let (a_count, b_count) = (comparison.a.runs.len(), comparison.b.runs.len());
     let is_partial = |row: &&Row| {

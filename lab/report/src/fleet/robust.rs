@@ -67,8 +67,8 @@ fn gamma_ratio(mut a: f64) -> f64 {
     ratio * a.sqrt() * (1.0 - r / 8.0 + r * r / 128.0 + 5.0 * r.powi(3) / 1024.0)
 }
 
-/// Returns the continued fraction of the incomplete beta function, by Lentz's method. Source: W. H. Press et al.,
-/// *Numerical Recipes*, 6.4.
+/// Returns the continued fraction of the incomplete beta function, by Lentz's method. Source: W. H.
+/// Press et al., *Numerical Recipes*, 6.4.
 fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     const TERMS_MAX: u32 = 10_000;
     let mut d = 1.0 / (1.0 - (a + b) * x / (a + 1.0));

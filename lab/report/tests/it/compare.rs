@@ -114,7 +114,8 @@ fn counts() -> impl Iterator<Item = usize> {
     [PROCESSES_MIN].into_iter().chain(more)
 }
 
-/// Returns `count` runs with one figure, which has the same value in each and is timed in batches of `batch`.
+/// Returns `count` runs with one figure, which has the same value in each and is timed in batches
+/// of `batch`.
 fn runs_of_one_value(name: &str, count: usize, value: f64, batch: u64) -> Vec<Document> {
     let run_of = |place: usize| {
         let mut it = record("sched/fair-index", "handover", ContenderKind::Ours, value);
@@ -235,7 +236,8 @@ fn slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
     }
 }
 
-/// Returns the figure's smallest increase that a comparison says it finds: the median of nine comparisons of one build.
+/// Returns the figure's smallest increase that a comparison says it finds: the median of nine
+/// comparisons of one build.
 fn smallest_increase_found(count: usize, id: &str) -> f64 {
     let mut random = SplitMix64::new(20);
     let found = |_| {

@@ -30,7 +30,8 @@ fn fleet_of(nodes: Vec<Document>, rules: Rules) -> Fleet {
     fleet
 }
 
-/// Returns `count` nodes with figures that spread by 1 %; those of the nodes `slow` are 10 % greater.
+/// Returns `count` nodes with figures that spread by 1 %; those of the nodes `slow` are 10 %
+/// greater.
 fn nodes(seed: u64, count: usize, slow: &[usize]) -> Vec<Document> {
     let mut random = SplitMix64::new(seed);
     let mut one = |place: usize| {

@@ -207,7 +207,8 @@ tokio_in! {
 }
 
 tokio_in! {
-    /// `tokio::sync::mpsc`, with one multi-threaded runtime for all threads; its worker has nothing to do.
+    /// `tokio::sync::mpsc`, with one multi-threaded runtime for all threads; its worker has nothing
+    /// to do.
     TokioMulti, Arc<Runtime>, shared_runtime()
 }
 

@@ -2,10 +2,10 @@
 //! `hello5`: one that talks to itself, two that talk to each other, and one that serves many, by
 //! address or by topic.
 //!
-//! A [`ReplyPolicy`] decides what follows a message: an immediate answer, a later answer, or the end. If
-//! the decision is always [`Answer`](Reaction::Answer), as in [`LimitedAnswers`] except for the last message,
-//! the compiler removes the other cases from the loop. Handled messages are counted in the
-//! machines' own [`Stats`](handover_event::Stats), which do not include timers.
+//! A [`ReplyPolicy`] decides what follows a message: an immediate answer, a later answer, or the
+//! end. If the decision is always [`Answer`](Reaction::Answer), as in [`LimitedAnswers`] except for
+//! the last message, the compiler removes the other cases from the loop. Handled messages are
+//! counted in the machines' own [`Stats`](handover_event::Stats), which do not include timers.
 //!
 //! ```
 //! use handover_event::Config;
@@ -56,8 +56,9 @@ pub enum MachineMessage {
 
 /// Message of a machine to itself. It is a hello, the end of a pause, or a request to stop.
 ///
-/// A message that is taken at once is read before its words have reached the cache, and a payload of two words is read
-/// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
+/// A message that is taken at once is read before its words have reached the cache, and a payload
+/// of two words is read in one piece, which then waits for both: 9.4 ns a message with
+/// [`MachineMessage`], where one word takes 3 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelfMessage {
     /// Numbered hello, which the machine answers with the next hello.
@@ -125,8 +126,8 @@ pub trait ReplyPolicy: Send + 'static {
         self.received(number)
     }
 
-    /// Called when a server that answers by topic has received a hello, but not yet the hellos of all
-    /// subscribers.
+    /// Called when a server that answers by topic has received a hello, but not yet the hellos of
+    /// all subscribers.
     fn gathered(&mut self, number: u64) {
         let _ = number;
     }
@@ -249,7 +250,8 @@ fn start_timer<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, mess
     }
 }
 
-/// Implements the part of [`Handler`] that is common to the machines that receive [`MachineMessage`].
+/// Implements the part of [`Handler`] that is common to the machines that receive
+/// [`MachineMessage`].
 macro_rules! hears_beats {
     () => {
         type Message = MachineMessage;
@@ -269,7 +271,8 @@ macro_rules! hears_beats {
     };
 }
 
-/// Implements the common part of a [`Speaker`]: its messages, and those that stop the machine or end a pause.
+/// Implements the common part of a [`Speaker`]: its messages, and those that stop the machine or
+/// end a pause.
 macro_rules! speaks {
     ($message:ty, $quit:expr, ($to:ident, $number:ident) => $idle:expr) => {
         type Message = $message;
@@ -339,8 +342,8 @@ impl<P: ReplyPolicy> Handler for SelfSendHandler<P> {
     }
 }
 
-/// Creates a machine that sends hellos to itself. Unless its policy sends the first hello, the caller must
-/// send one.
+/// Creates a machine that sends hellos to itself. Unless its policy sends the first hello, the
+/// caller must send one.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -386,8 +389,8 @@ impl<P: ReplyPolicy> Handler for PairHandler<P> {
     hears_beats!();
 }
 
-/// Creates two machines that exchange hellos. Unless a policy sends the first hello, the caller must send it to one
-/// of them.
+/// Creates two machines that exchange hellos. Unless a policy sends the first hello, the caller
+/// must send it to one of them.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -542,7 +545,8 @@ impl<P: ReplyPolicy> Speaker for KindPartner<P> {
 
 /// Lookup of message handlers by kind, for two machines that exchange hellos.
 pub trait HandlerLookup<P>: Handler<Message = KindMessage> + Sized {
-    /// Creates a lookup with one handler for each of `ids_count` message ids. They share the state `partner`.
+    /// Creates a lookup with one handler for each of `ids_count` message ids. They share the state
+    /// `partner`.
     fn with_ids(partner: KindPartner<P>, ids_count: usize) -> Self;
 
     /// Returns the state of the machine.
@@ -645,8 +649,8 @@ fn client_config(config: Config) -> Config {
 /// A server machine and its client machines.
 pub type ServerWithClients<H, K> = (Machine<H>, Vec<Machine<K>>);
 
-/// Creates a server, and a client for each of the policies. The clients send first; the server answers
-/// a hello with one of the same number.
+/// Creates a server, and a client for each of the policies. The clients send first; the server
+/// answers a hello with one of the same number.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].

@@ -83,7 +83,8 @@ impl<const PASS: bool> SelfSender for NumberSender<PASS> {
     }
 }
 
-/// Machine that sends itself the hellos of the classic program `hello1`, by [`Context::send_quiet`].
+/// Machine that sends itself the hellos of the classic program `hello1`, by
+/// [`Context::send_quiet`].
 pub(super) enum ClassicHello {}
 
 impl SelfSender for ClassicHello {
@@ -214,7 +215,8 @@ enum Message {
     Quit,
 }
 
-/// Compared implementation: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
+/// Compared implementation: a `VecDeque` of messages and a `match`, the hand-written solution on
+/// one thread.
 pub(super) struct DequeLoop {
     queue: VecDeque<Message>,
     policy: CountingPolicy,
@@ -378,8 +380,8 @@ mod local {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::{LocalSet, spawn_local};
 
-    /// Compared implementation: a task for each message on tokio's `LocalSet`. Programs post work to one
-    /// thread in this way.
+    /// Compared implementation: a task for each message on tokio's `LocalSet`. Programs post work
+    /// to one thread in this way.
     pub(crate) struct LocalSetLoop {
         runtime: Runtime,
         policy: Rc<RefCell<CountingPolicy>>,
@@ -532,11 +534,12 @@ pub(super) struct KindState {
     misrouted: u64,
 }
 
-/// Number of different handler functions; kind `n` uses function `n % HANDLERS_COUNT`. They differ so
-/// that the compiler does not merge them.
+/// Number of different handler functions; kind `n` uses function `n % HANDLERS_COUNT`. They differ
+/// so that the compiler does not merge them.
 const HANDLERS_COUNT: usize = 8;
 
-/// Handles a message whose kind is `REMAINDER` modulo [`HANDLERS_COUNT`], and sends the next message.
+/// Handles a message whose kind is `REMAINDER` modulo [`HANDLERS_COUNT`], and sends the next
+/// message.
 #[inline(never)]
 fn handle_kind<const REMAINDER: usize>(
     kind_state: &mut KindState,
@@ -621,7 +624,8 @@ impl DispatchLookup for HashMapLookup {
     }
 }
 
-/// Compared implementation: a `match` over the kinds, as in code that knows all kinds at compile time.
+/// Compared implementation: a `match` over the kinds, as in code that knows all kinds at compile
+/// time.
 pub(super) struct MatchLookup(KindState);
 
 impl Handler for MatchLookup {

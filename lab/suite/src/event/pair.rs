@@ -97,7 +97,8 @@ pub(super) struct RoundTripPolicy {
     last: u64,
     /// Number of messages received out of order.
     wrong: u64,
-    /// `true` for the measured machine, which stops after `left` answers; `false` for the echoing one.
+    /// `true` for the measured machine, which stops after `left` answers; `false` for the echoing
+    /// one.
     is_measured: bool,
 }
 

@@ -27,7 +27,8 @@ impl ServeCounts {
         self.started_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until all clients have started, and times the server; `serve(n)` must serve `n` requests.
+    /// Waits until all clients have started, and times the server; `serve(n)` must serve `n`
+    /// requests.
     fn time(&self, out: &mut Samples, clients_count: usize, serve: impl FnMut(u64)) {
         // Relaxed: as in add_started_client().
         while (self.started_count.load(Ordering::Relaxed) as usize) < clients_count {
@@ -66,8 +67,8 @@ impl ReplyPolicy for ClientPolicy {
     }
 }
 
-/// Policy of a server whose clients have threads of their own. It answers every request at once, and
-/// stops with the last answer of a batch.
+/// Policy of a server whose clients have threads of their own. It answers every request at once,
+/// and stops with the last answer of a batch.
 pub(super) trait BatchPolicy: ReplyPolicy + Default {
     /// Declaration of the benchmark of a server with this policy.
     const SPEC: Spec;
@@ -351,7 +352,8 @@ mod tasks {
     use tokio::runtime::Runtime;
     use tokio::sync::mpsc;
 
-    /// Compared implementation: tasks on tokio's single-threaded runtime, one of which serves the others.
+    /// Compared implementation: tasks on tokio's single-threaded runtime, one of which serves the
+    /// others.
     pub(crate) struct TokioGroup {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,

@@ -62,10 +62,12 @@ const VALUES_MAX: u32 = 4;
 /// Capacity of an inbox or a queue, in messages.
 const INBOX_MESSAGES: u32 = 4;
 
-/// Message that makes the posting machine post its next value. Its other messages are numbers of values.
+/// Message that makes the posting machine post its next value. Its other messages are numbers of
+/// values.
 const START: u64 = u64::MAX;
 
-/// Handler of the posting machine. It posts a value when the last subscriber has read the previous one, or to start.
+/// Handler of the posting machine. It posts a value when the last subscriber has read the previous
+/// one, or to start.
 pub(super) struct Poster {
     publisher: Publisher<Payload32>,
     policy: CountingPolicy,
@@ -121,8 +123,8 @@ impl TopicGroup {
         };
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
         poster.policy.left = count;
-        // The machine itself posts, so that values to many subscribers, of which few are posted at a time, take the
-        // same path as values to few.
+        // The machine itself posts, so that values to many subscribers, of which few are posted at
+        // a time, take the same path as values to few.
         let mut poster = self.group.context(&self.poster).ok_or_else(gone)?;
         poster.send_quiet(START).map_err(Fault::from_error)?;
         self.group.run().map_err(Fault::from_error)?;
@@ -232,8 +234,8 @@ mod broadcast {
     use tokio::runtime::Runtime;
     use tokio::sync::{broadcast, mpsc};
 
-    /// Compared implementation: `tokio::sync::broadcast` to tasks on one thread, the last of which notifies the
-    /// poster.
+    /// Compared implementation: `tokio::sync::broadcast` to tasks on one thread, the last of which
+    /// notifies the poster.
     pub(crate) struct BroadcastGroup {
         runtime: Runtime,
         sender: broadcast::Sender<Arc<Payload32>>,

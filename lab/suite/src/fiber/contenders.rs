@@ -414,7 +414,8 @@ impl FiberContender for OsThreads {
     }
 }
 
-/// Compared implementation: two threads that send each other messages through the standard library's channels.
+/// Compared implementation: two threads that send each other messages through the standard
+/// library's channels.
 pub(super) struct ChannelThreads {
     /// CPU of the thread that answers.
     other: u32,

@@ -19,8 +19,8 @@ const LATE_NS_MAX: u64 = 3_600_000_000_000;
 const START_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval at which a measurement calls `should_continue`.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest sleep interval for which the fibers warm up with a sleep, and for which the sleeping fibers
-/// are awaited at the end of a measurement. Fibers with a longer interval are abandoned.
+/// Longest sleep interval for which the fibers warm up with a sleep, and for which the sleeping
+/// fibers are awaited at the end of a measurement. Fibers with a longer interval are abandoned.
 const AWAITED_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Load of [`run_eventuals`]: fibers, their sleep interval, the duration, and the worker threads.
@@ -36,7 +36,8 @@ pub struct EventualsLoad {
     pub workers_count: u32,
 }
 
-/// Measurement by [`run_eventuals`]: eventuals set, duration, resource usage, and lateness of the fibers.
+/// Measurement by [`run_eventuals`]: eventuals set, duration, resource usage, and lateness of the
+/// fibers.
 #[derive(Debug, Clone)]
 pub struct EventualsMeasurement {
     /// Number of eventuals set before the end of the measurement.
@@ -145,8 +146,8 @@ impl LoopState {
             // A warm-up, which allocates the stacks.
             run_iteration(interval)?;
         }
-        // Relaxed, as all accesses of this function: no value publishes other data. The counters are
-        // read each for itself, after `is_over` is set.
+        // Relaxed, as all accesses of this function: no value publishes other data. The counters
+        // are read each for itself, after `is_over` is set.
         self.running_count.fetch_add(1, Relaxed);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut iterations = 0;

@@ -7,7 +7,8 @@ use handover_fiber::Eventual;
 use handover_harness::Fault;
 use std::hint::black_box;
 
-/// Allocates, sets, awaits and frees an eventual, `count` times; returns the duration in clock ticks.
+/// Allocates, sets, awaits and frees an eventual, `count` times; returns the duration in clock
+/// ticks.
 #[must_use]
 pub fn time_eventual_on_heap(count: u64) -> u64 {
     time_ticks(|| {
@@ -53,7 +54,8 @@ impl FiberWorker {
         self.0.time_spawns(count)
     }
 
-    /// Yields a fiber `count` times with no other fiber to run; returns the duration in clock ticks.
+    /// Yields a fiber `count` times with no other fiber to run; returns the duration in clock
+    /// ticks.
     ///
     /// # Errors
     /// Fails if a fiber has returned no result.

@@ -1,4 +1,5 @@
-//! Compared implementation: the coroutines of `may`, with stacks of their own, on one worker thread.
+//! Compared implementation: the coroutines of `may`, with stacks of their own, on one worker
+//! thread.
 //!
 //! The worker is started with the first coroutine of a process, stays until the process ends, and
 //! runs on the CPU of the participant that started it.

@@ -35,7 +35,8 @@ pub(crate) fn new_message(message_bytes: usize) -> Vec<u8> {
 pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
     let begin = Instant::now();
     loop {
-        // Acquire: pairs with the Release of a server that publishes more than its port. A port is 16 bits wide.
+        // Acquire: pairs with the Release of a server that publishes more than its port. A port is
+        // 16 bits wide.
         match port.load(Ordering::Acquire) as u16 {
             0 if begin.elapsed() < LISTEN_WAIT_MAX => {
                 std::thread::sleep(Duration::from_micros(100))

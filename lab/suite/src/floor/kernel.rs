@@ -16,9 +16,10 @@ use zerocopy::FromZeros;
 
 /// A value and the futex word on which its reader sleeps, alone on their cache lines.
 ///
-/// `value` is what is handed over; the futex word `word` never changes, so that the waiting participant always sleeps,
-/// even if the value has already been handed over. Otherwise two participants that happen never to find each other
-/// asleep continue in that mode, in a tenth of the time, until something disturbs them.
+/// `value` is what is handed over; the futex word `word` never changes, so that the waiting
+/// participant always sleeps, even if the value has already been handed over. Otherwise two
+/// participants that happen never to find each other asleep continue in that mode, in a tenth of
+/// the time, until something disturbs them.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct FutexWord {
@@ -28,8 +29,8 @@ struct FutexWord {
 }
 
 impl FutexWord {
-    /// Stores a value, and repeats the wake-up until it has woken the reader. Also ends if `answered`
-    /// returns `true`, as the reader may have woken up by itself.
+    /// Stores a value, and repeats the wake-up until it has woken the reader. Also ends if
+    /// `answered` returns `true`, as the reader may have woken up by itself.
     #[inline]
     fn publish(&self, value: u32, scope: Scope, answered: impl Fn() -> bool) {
         // Release: publishes what was done before to the Acquire in wait().

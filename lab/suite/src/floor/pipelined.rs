@@ -1,4 +1,5 @@
-//! Several messages in flight at a time: the floors of pipelined calls, whose figure is a throughput.
+//! Several messages in flight at a time: the floors of pipelined calls, whose figure is a
+//! throughput.
 
 use super::relay::RelayMedium;
 use super::socket::SocketEnds;

@@ -9,7 +9,8 @@ pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// Arguments of the benchmark.
     type Args: Args;
     const SPEC: Spec;
-    /// `true` if the participants can be separate processes; `false` if they must be threads of one process.
+    /// `true` if the participants can be separate processes; `false` if they must be threads of one
+    /// process.
     const PROCESSES: bool = true;
     /// State of the pinging participant between two round trips.
     type PingState;
@@ -30,7 +31,8 @@ pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// Requests the echoing participant to stop.
     fn end(&self, ping: &mut Self::PingState) -> Result<(), Fault>;
 
-    /// Sends every message back until [`end`](RelayMedium::end) is called; returns the number of messages.
+    /// Sends every message back until [`end`](RelayMedium::end) is called; returns the number of
+    /// messages.
     fn echo(&self) -> Result<u64, Fault>;
 }
 

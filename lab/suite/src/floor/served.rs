@@ -23,8 +23,8 @@ const END: u32 = 1 << 31;
 /// Floor: a server that polls its clients' words round robin.
 pub(crate) struct WordServer {
     shared: Region<SharedWords>,
-    /// `true` for each client that sends requests. These are the first ones on each CPU other than the
-    /// server's; a second client on a CPU would only add context switches.
+    /// `true` for each client that sends requests. These are the first ones on each CPU other than
+    /// the server's; a second client on a CPU would only add context switches.
     sends_requests: Vec<bool>,
     mode: WaitMode,
 }

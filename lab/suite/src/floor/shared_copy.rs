@@ -109,9 +109,10 @@ impl RelayMedium for SharedCopy {
 }
 
 impl SharedCopy {
-    /// Returns private memory for a piece. It starts at a page, as the pieces of shared memory do: `rep movsb`, which
-    /// the C library uses for copies of 4 KiB or more, is up to 30 times as slow on AMD's Zen 3 and 4 if the target's
-    /// offset in its page is a few bytes beyond the source's (glibc bug 30994).
+    /// Returns private memory for a piece. It starts at a page, as the pieces of shared memory do:
+    /// `rep movsb`, which the C library uses for copies of 4 KiB or more, is up to 30 times as slow
+    /// on AMD's Zen 3 and 4 if the target's offset in its page is a few bytes beyond the source's
+    /// (glibc bug 30994).
     fn new_piece(&self) -> Vec<Page> {
         vec![Page([0; PAGE_BYTES]); self.size_bytes.div_ceil(PAGE_BYTES)]
     }

@@ -52,7 +52,8 @@ impl Workload for Signing {
     }
 }
 
-/// Workload: a new X25519 key pair, and the secret that it shares with another participant's public key.
+/// Workload: a new X25519 key pair, and the secret that it shares with another participant's public
+/// key.
 pub(super) struct KeyAgreement {
     peer_public_key: Vec<u8>,
 }

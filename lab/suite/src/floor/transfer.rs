@@ -23,9 +23,9 @@ args! {
     }
 }
 
-/// Page of a buffer, aligned so that the addresses of two buffers differ by whole pages. Otherwise a load from
-/// one buffer could have the same low 12 address bits as a recent store to the other, and the CPU
-/// could mistake one for the other.
+/// Page of a buffer, aligned so that the addresses of two buffers differ by whole pages. Otherwise
+/// a load from one buffer could have the same low 12 address bits as a recent store to the other,
+/// and the CPU could mistake one for the other.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(4096))]
 pub(super) struct Page(pub(super) [u8; PAGE_BYTES]);
@@ -49,7 +49,8 @@ impl PieceOffsets {
         Self { size_bytes, memory_bytes: bytes_to_usize(memory).max(size_bytes), next: 0 }
     }
 
-    /// Creates the iterator; fails unless the length of a piece is a multiple of [`bulk::BLOCK_BYTES`].
+    /// Creates the iterator; fails unless the length of a piece is a multiple of
+    /// [`bulk::BLOCK_BYTES`].
     pub(crate) fn new_of_whole_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
         ensure(piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64), || {
             format!("size_bytes={bytes}: not a multiple of 256", bytes = piece.0)

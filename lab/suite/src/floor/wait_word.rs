@@ -39,7 +39,8 @@ pub(crate) struct WaitLine<const N: usize>(pub(crate) [WaitWord; N]);
 pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
-    /// Pause between two polls. If it yields the CPU, a participant that may sleep does not poll first.
+    /// Pause between two polls. If it yields the CPU, a participant that may sleep does not poll
+    /// first.
     pause: PollPause,
 }
 
@@ -93,7 +94,8 @@ impl WaitWord {
             return;
         }
         if mode.waits == Wait::Sleep {
-            // Orders the store before the load below; pairs with the kernel's comparison in sleep().
+            // Orders the store before the load below; pairs with the kernel's comparison in
+            // sleep().
             fence(Ordering::SeqCst);
         }
         // Relaxed: ordered by the fence above; without the fence, a missed sleeper wakes by itself
@@ -101,8 +103,8 @@ impl WaitWord {
         if self.is_asleep.load(Ordering::Relaxed) != 0 {
             if mode.waits == Wait::SpinThenSleep {
                 // One wake-up is enough. This store may overwrite the flag of the reader's next
-                // sleep, which then ends after SLEEP_MAX; only the reader clears the flag of an unbounded
-                // sleep.
+                // sleep, which then ends after SLEEP_MAX; only the reader clears the flag of an
+                // unbounded sleep.
                 self.is_asleep.store(0, Ordering::Relaxed);
             }
             futex::wake(&self.value, 1, mode.scope);
@@ -116,7 +118,8 @@ impl WaitWord {
         self.value.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until `is_next(value)` returns `true`; returns the value, and `true` if the reader slept.
+    /// Waits until `is_next(value)` returns `true`; returns the value, and `true` if the reader
+    /// slept.
     #[inline(always)]
     pub(crate) fn wait(&self, mode: WaitMode, is_next: impl Fn(u32) -> bool) -> (u32, bool) {
         let (mut polls, mut has_slept) = (0, false);
@@ -137,8 +140,9 @@ impl WaitWord {
         }
     }
 
-    /// Counts an unsuccessful poll; sleeps if their number exceeds the maximum, otherwise executes a
-    /// load fence or yields the CPU. The sleep ends after a short time or when [`wake`](WaitWord::wake) is called.
+    /// Counts an unsuccessful poll; sleeps if their number exceeds the maximum, otherwise executes
+    /// a load fence or yields the CPU. The sleep ends after a short time or when
+    /// [`wake`](WaitWord::wake) is called.
     #[inline(always)]
     pub(crate) fn sleep_after_polls(&self, polls: &mut u32, mode: WaitMode) {
         *polls += 1;
@@ -175,8 +179,8 @@ impl WaitWord {
 /// least.
 const END: u32 = u32::MAX;
 
-/// Medium of round trips: a word for each direction. Its reader polls before it sleeps if `POLLS_FIRST`,
-/// otherwise it sleeps at once.
+/// Medium of round trips: a word for each direction. Its reader polls before it sleeps if
+/// `POLLS_FIRST`, otherwise it sleeps at once.
 pub(crate) struct WordRoundTrip<const POLLS_FIRST: bool> {
     line: Region<WaitLine<2>>,
     mode: WaitMode,

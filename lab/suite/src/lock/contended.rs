@@ -12,7 +12,8 @@ use std::sync::PoisonError;
 
 use super::ContentionArgs;
 
-/// Number of failed `try_lock` calls after which a thread yields its CPU. The holder may need this CPU.
+/// Number of failed `try_lock` calls after which a thread yields its CPU. The holder may need this
+/// CPU.
 const TRIES_MAX: u32 = 1000;
 
 /// A counter behind a lock whose callers wait.

@@ -1,7 +1,8 @@
 //! MPI as a contender: this program started again by `mpiexec` as two ranks with a task.
 //!
-//! Rank 0 reads repeat counts from its standard input, and answers with the clock ticks used. The rank thus takes the
-//! time itself, and no figure includes the communication between this process and the ranks.
+//! Rank 0 reads repeat counts from its standard input, and answers with the clock ticks used. The
+//! rank thus takes the time itself, and no figure includes the communication between this process
+//! and the ranks.
 
 use super::Mpi;
 use crate::bulk::BulkArgs;

@@ -1,5 +1,5 @@
-//! Compared implementations: TLS libraries by their usual interfaces, which have their own buffers. rustls with a
-//! hand-written epoll loop and in tokio's tasks, and OpenSSL.
+//! Compared implementations: TLS libraries by their usual interfaces, which have their own buffers.
+//! rustls with a hand-written epoll loop and in tokio's tasks, and OpenSSL.
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::LoadArgs;
@@ -33,7 +33,8 @@ fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::from_error)
 }
 
-/// Creates a rustls server configuration with session tickets and no stored sessions, like this project's server.
+/// Creates a rustls server configuration with session tickets and no stored sessions, like this
+/// project's server.
 fn new_server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     let key =
         PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::from_error)?;
@@ -112,7 +113,8 @@ impl TlsConnection {
     }
 }
 
-/// Compared implementation: a TLS echo server around epoll and rustls, without limits and time-outs.
+/// Compared implementation: a TLS echo server around epoll and rustls, without limits and
+/// time-outs.
 pub(super) struct EpollTls;
 
 impl TlsLoadServer for EpollTls {
@@ -162,7 +164,8 @@ impl TlsLoadServer for EpollTls {
     }
 }
 
-/// Compared implementation: a tokio task with a stream of tokio-rustls for each connection, all on one thread.
+/// Compared implementation: a tokio task with a stream of tokio-rustls for each connection, all on
+/// one thread.
 #[cfg(feature = "peers")]
 pub(super) struct TokioTls;
 

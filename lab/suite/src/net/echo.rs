@@ -37,11 +37,13 @@ pub(super) type SpinningRelay<E> = Relay<EchoLink<E, true>>;
 
 /// A server that echoes the messages of one connection.
 pub(super) trait EchoServer: Send + Sync + 'static {
-    /// Serves until the connection is closed; returns the number of messages echoed, without the greeting.
+    /// Serves until the connection is closed; returns the number of messages echoed, without the
+    /// greeting.
     fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
 }
 
-/// Server: this project's event handler, which spins for `SPIN_NS` after each message before it sleeps.
+/// Server: this project's event handler, which spins for `SPIN_NS` after each message before it
+/// sleeps.
 pub(super) struct HandoverEcho<const SPIN_NS: u32>;
 
 /// Handler that echoes messages until one starts with [`END_MARK`].

@@ -18,7 +18,8 @@ use zerocopy::FromZeros;
 args! {
     /// Arguments of the benchmark of idle connections' memory.
     pub struct IdleArgs {
-        /// Connections, each used for one message; the client and the server need one descriptor for each connection.
+        /// Connections, each used for one message; the client and the server need one descriptor
+        /// for each connection.
         connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
     }
 }
@@ -134,7 +135,8 @@ impl<L: Link> IdleConnections<L> {
         Ok((address, self.server_state.process_id.load(Ordering::Relaxed)))
     }
 
-    /// Connects and exchanges one message, so that the connection has been active before it is idle.
+    /// Connects and exchanges one message, so that the connection has been active before it is
+    /// idle.
     fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
         let mut stream = TcpStream::connect(address)?;
         self.link.exchange(&mut stream, MESSAGE).map(|()| stream)

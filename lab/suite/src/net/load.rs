@@ -50,7 +50,8 @@ pub(super) const LOAD_PARTS: &[Part] = &[
 const PLAIN_LOAD_PARTS: &[Part] = &[LOAD_PARTS[0], Part { floor: None, ..LOAD_PARTS[1] }];
 
 /// A server that echoes messages until all `streams` are closed. Returns the resource usage of its
-/// thread at the end of the setup, so that the cost of setup can be excluded from the cost of a message.
+/// thread at the end of the setup, so that the cost of setup can be excluded from the cost of a
+/// message.
 pub(super) trait LoadServer: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault>;
 }
@@ -81,10 +82,11 @@ impl ServerCpuTime {
         served.map(drop)
     }
 
-    /// Waits until the server has finished, and records its CPU time divided by `messages_count`, the
-    /// number of operations of the round.
+    /// Waits until the server has finished, and records its CPU time divided by `messages_count`,
+    /// the number of operations of the round.
     pub(super) fn record(&self, messages_count: u64, out: &mut Samples) {
-        // Acquire: pairs with the Release in publish_cpu_time_of(), which makes the CPU time visible.
+        // Acquire: pairs with the Release in publish_cpu_time_of(), which makes the CPU time
+        // visible.
         while self.has_ended.load(Ordering::Acquire) == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -155,7 +157,8 @@ pub(super) struct LoadClient<'a, T> {
 }
 
 impl<'a, T: ClientCodec> LoadClient<'a, T> {
-    /// Creates a client with `load.depth` messages in flight on each connection, and checks the first echoes.
+    /// Creates a client with `load.depth` messages in flight on each connection, and checks the
+    /// first echoes.
     pub(super) fn start(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
         load: &LoadArgs,
@@ -206,8 +209,8 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives until the total number of echoes is `echoed_count`. Sends another message for each echo
-    /// if `should_resend`.
+    /// Receives until the total number of echoes is `echoed_count`. Sends another message for each
+    /// echo if `should_resend`.
     fn receive_until(&mut self, echoed_count: u64, should_resend: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.echoed_count < echoed_count {
@@ -283,7 +286,8 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
         Ok(())
     }
 
-    /// Receives and checks all outstanding echoes, and closes the connections; returns the number of messages sent.
+    /// Receives and checks all outstanding echoes, and closes the connections; returns the number
+    /// of messages sent.
     fn end(mut self) -> Result<u64, Fault> {
         self.is_checking = true;
         let sent_count = self.sent_count;

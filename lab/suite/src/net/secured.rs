@@ -64,7 +64,8 @@ pub(super) struct TlsCodec {
 }
 
 impl TlsCodec {
-    /// Performs the TLS handshake of a client over `stream`; returns the encoding of the connection.
+    /// Performs the TLS handshake of a client over `stream`; returns the encoding of the
+    /// connection.
     pub(super) fn handshake(
         stream: &TcpStream,
         client: &tls::TlsClientConfig,

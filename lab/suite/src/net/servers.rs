@@ -1,6 +1,6 @@
-//! Servers of the load: this project's event handler, a hand-written epoll loop, and the libraries that are
-//! alternatives. All of them read the same number of bytes at a time, split them into messages, and
-//! send all echoes together.
+//! Servers of the load: this project's event handler, a hand-written epoll loop, and the libraries
+//! that are alternatives. All of them read the same number of bytes at a time, split them into
+//! messages, and send all echoes together.
 
 use super::load::{LoadArgs, LoadServer};
 use super::wait::{create_epoll_set, wait_for_events};
@@ -190,7 +190,8 @@ impl<S: Read + Write> EchoConnection<S> {
         Ok(true)
     }
 
-    /// Sends `bytes`, and stores those that the kernel does not accept; returns `true` if none are stored.
+    /// Sends `bytes`, and stores those that the kernel does not accept; returns `true` if none are
+    /// stored.
     fn echo(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         if bytes.is_empty() {
             return Ok(true);
@@ -250,7 +251,8 @@ fn serve_by_epoll(
     Ok(usage_after_setup)
 }
 
-/// Compared implementation: an event loop with `mio`, the layer over epoll that many async runtimes use.
+/// Compared implementation: an event loop with `mio`, the layer over epoll that many async runtimes
+/// use.
 #[cfg(feature = "peers")]
 pub(super) struct MioServer;
 
@@ -327,7 +329,8 @@ where
         let filled = begun_bytes + count;
         let whole = complete_messages_bytes(&buffer[..filled]);
         stream.write_all(&buffer[..whole]).await?;
-        // Does nothing without TLS, whose stream may keep records that the socket buffer did not accept.
+        // Does nothing without TLS, whose stream may keep records that the socket buffer did not
+        // accept.
         stream.flush().await?;
         buffer.copy_within(whole..filled, 0);
         begun_bytes = filled - whole;

@@ -129,7 +129,8 @@ mod peers {
     use super::*;
     use event_listener::{Event, Listener, listener};
 
-    /// Compared implementation: a flag in a mutex, and a condition variable, of the crate `parking_lot`.
+    /// Compared implementation: a flag in a mutex, and a condition variable, of the crate
+    /// `parking_lot`.
     #[derive(Default)]
     pub(in crate::notify) struct ParkingLot(parking_lot::Mutex<bool>, parking_lot::Condvar);
 

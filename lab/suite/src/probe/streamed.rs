@@ -27,8 +27,8 @@ const CPU_PART: usize = 2;
 /// Number of calls timed together.
 const BATCH: u64 = 1000;
 
-/// Minimum number of events per lost event; the round fails if more are lost. Without a pause between
-/// calls, the writing thread may fall behind; losses are in the record's counters.
+/// Minimum number of events per lost event; the round fails if more are lost. Without a pause
+/// between calls, the writing thread may fall behind; losses are in the record's counters.
 const EVENTS_PER_LOST_MIN: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.

@@ -23,7 +23,8 @@ pub enum StoreWidth {
     Bytes64,
     /// Stores of 32 bytes, which need AVX2.
     Bytes32,
-    /// Stores of 16 bytes, which every x86-64 processor has (SSE2), and every aarch64 processor (STNP).
+    /// Stores of 16 bytes, which every x86-64 processor has (SSE2), and every aarch64 processor
+    /// (STNP).
     Bytes16,
 }
 
@@ -50,7 +51,8 @@ impl StoreWidth {
     }
 }
 
-/// Copies `from` to `to` with the widest non-temporal stores of the processor, prefetching the source.
+/// Copies `from` to `to` with the widest non-temporal stores of the processor, prefetching the
+/// source.
 ///
 /// # Panics
 /// Panics if the slices differ in length, are not whole blocks, or do not begin on a cache line.
@@ -94,12 +96,13 @@ pub(super) unsafe fn copy_streaming_range(
         "the source or the target does not start on a cache line"
     );
     assert!(width.is_supported(), "the processor lacks stores of {width:?}");
-    // SAFETY: the asserts above check the width, whole blocks and alignment to a cache line; the caller vouches for the
-    // ranges.
+    // SAFETY: the asserts above check the width, whole blocks and alignment to a cache line; the
+    // caller vouches for the ranges.
     unsafe { processor::copy(width.bytes(), from, to, bytes) };
 }
 
-/// Copies from an address of another process by `process_vm_readv`; returns the number of bytes copied.
+/// Copies from an address of another process by `process_vm_readv`; returns the number of bytes
+/// copied.
 pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::io::Result<usize> {
     // The kernel refuses an invalid address.
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: to.len() };
@@ -110,7 +113,8 @@ pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::i
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
 }
 
-/// Copies to an address of another process by `process_vm_writev`; returns the number of bytes copied.
+/// Copies to an address of another process by `process_vm_writev`; returns the number of bytes
+/// copied.
 pub(crate) fn copy_to_process(pid: i32, address: u64, from: &[u8]) -> std::io::Result<usize> {
     // The kernel refuses an invalid address.
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: from.len() };

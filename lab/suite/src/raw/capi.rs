@@ -1,5 +1,5 @@
-//! Calls of libhandover's C functions through pointers, as a C program calls a shared library that was compiled with
-//! `-fno-plt`.
+//! Calls of libhandover's C functions through pointers, as a C program calls a shared library that
+//! was compiled with `-fno-plt`.
 
 use handover::handover_status::{self, HANDOVER_OK};
 use handover::ring::{
@@ -22,7 +22,8 @@ pub(crate) struct RingProducer(Box<handover_ring_producer>, PushFunction);
 /// Consumer of an SPSC ring of 8-byte elements of the C interface.
 pub(crate) struct RingConsumer(Box<handover_ring_consumer>, PopFunction);
 
-// SAFETY: the header allows the ends of an SPSC ring on any thread, one at a time for each; `&mut self` ensures that.
+// SAFETY: the header allows the ends of an SPSC ring on any thread, one at a time for each;
+// `&mut self` ensures that.
 unsafe impl Send for RingProducer {}
 // SAFETY: as for the producer.
 unsafe impl Send for RingConsumer {}
@@ -50,7 +51,8 @@ impl RingProducer {
     /// Pushes an item; returns `false` if the ring is full.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: u64) -> bool {
-        // SAFETY: the item has the size of the ring's elements, and `&mut self` admits one thread at a time.
+        // SAFETY: the item has the size of the ring's elements, and `&mut self` admits one thread
+        // at a time.
         unsafe { (self.1)(Some(&self.0), (&raw const item).cast()) == HANDOVER_OK }
     }
 }
@@ -60,7 +62,8 @@ impl RingConsumer {
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<u64> {
         let mut item = 0u64;
-        // SAFETY: the item has the size of the ring's elements, and `&mut self` admits one thread at a time.
+        // SAFETY: the item has the size of the ring's elements, and `&mut self` admits one thread
+        // at a time.
         let status = unsafe { (self.1)(Some(&mut self.0), (&raw mut item).cast()) };
         (status == HANDOVER_OK).then_some(item)
     }

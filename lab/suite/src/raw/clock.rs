@@ -43,7 +43,7 @@ pub(crate) fn gettimeofday() -> (i64, i64) {
 #[inline(always)]
 pub(crate) fn call_gettimeofday() {
     let mut now = MaybeUninit::<libc::timeval>::uninit();
-    // SAFETY: `now` is writable memory for a timeval for the time of the call, and is not read; the zone
-    // may be null.
+    // SAFETY: `now` is writable memory for a timeval for the time of the call, and is not read; the
+    // zone may be null.
     unsafe { libc::gettimeofday(now.as_mut_ptr(), core::ptr::null_mut()) };
 }

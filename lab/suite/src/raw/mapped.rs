@@ -54,18 +54,18 @@ impl Mapping {
         byte[0]
     }
 
-    /// Copies bytes of the mapping, from offset `at` on, into `to`. The caller ensures that no other
-    /// participant writes them meanwhile.
+    /// Copies bytes of the mapping, from offset `at` on, into `to`. The caller ensures that no
+    /// other participant writes them meanwhile.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
         let from = self.range(at, to.len());
-        // SAFETY: range() has checked the bounds, `to` is borrowed mutably and is not part of the mapping, of which no
-        // references exist; the caller ensures that nothing writes the range.
+        // SAFETY: range() has checked the bounds, `to` is borrowed mutably and is not part of the
+        // mapping, of which no references exist; the caller ensures that nothing writes the range.
         unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies bytes to offset `at` of the mapping. The caller ensures that no other participant accesses that range
-    /// meanwhile.
+    /// Copies bytes to offset `at` of the mapping. The caller ensures that no other participant
+    /// accesses that range meanwhile.
     #[inline]
     pub(crate) fn write(&self, at: usize, from: &[u8]) {
         let to = self.range(at, from.len());
@@ -83,8 +83,9 @@ impl Mapping {
         self.start.as_ptr().wrapping_add(at)
     }
 
-    /// Copies `bytes` bytes at offset `at` to the same offset of the mapping `to`, with non-temporal stores.
-    /// The caller ensures that no other copy writes the range and that nothing writes the source.
+    /// Copies `bytes` bytes at offset `at` to the same offset of the mapping `to`, with
+    /// non-temporal stores. The caller ensures that no other copy writes the range and that nothing
+    /// writes the source.
     pub(crate) fn stream_to(&self, to: &Mapping, at: usize, bytes: usize) {
         let (from, to) = (self.range(at, bytes), to.range(at, bytes));
         // SAFETY: range() has checked the bounds of both mappings; nothing writes the source of

@@ -18,8 +18,8 @@ type Handle = usize;
 
 /// Value of `MPI_SUCCESS` in Open MPI and in MPICH.
 const SUCCESS: c_int = 0;
-/// Size of the buffer for a library's description. It exceeds `MPI_MAX_LIBRARY_VERSION_STRING`, which
-/// is 8192 in MPICH.
+/// Size of the buffer for a library's description. It exceeds `MPI_MAX_LIBRARY_VERSION_STRING`,
+/// which is 8192 in MPICH.
 const VERSION_BYTES: usize = 16_384;
 
 /// Functions of a loaded MPI library; Open MPI and MPICH declare them with the same signatures.
@@ -95,7 +95,8 @@ fn library_names() -> Vec<&'static str> {
     }
 }
 
-/// Loads the first MPI library that is installed. A static program refuses: the library would load a second C library.
+/// Loads the first MPI library that is installed. A static program refuses: the library would load
+/// a second C library.
 fn load() -> Result<LoadedMpi, Fault> {
     if cfg!(target_feature = "crt-static") {
         return Err(Fault::new("a static program cannot load an MPI library"));
@@ -212,7 +213,8 @@ impl Mpi {
             return Err(Fault::new("MPI_Init: MPI was already initialised in this process"));
         }
         let loaded = load()?;
-        // SAFETY: INITIALISED makes this the only call in the process; MPI_Init accepts null arguments.
+        // SAFETY: INITIALISED makes this the only call in the process; MPI_Init accepts null
+        // arguments.
         check("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
         Ok(Self { loaded, _not_send: std::marker::PhantomData })
     }
@@ -292,16 +294,16 @@ impl Mpi {
         let LoadedMpi { functions, constants } = &self.loaded;
         let (rank, mut found) = (from_rank as c_int, 0);
         let no_status = constants.no_status as *mut c_void;
-        // SAFETY: MPI is initialised while `self` exists; `found` is a writable int, and the last argument is
-        // the library's constant for "no status".
+        // SAFETY: MPI is initialised while `self` exists; `found` is a writable int, and the last
+        // argument is the library's constant for "no status".
         check("MPI_Iprobe", unsafe {
             (functions.probe)(rank, 0, constants.world, &raw mut found, no_status)
         })?;
         Ok(found != 0)
     }
 
-    /// Makes MPI's functions return errors instead of ending the process. A rank that has died is such
-    /// an error.
+    /// Makes MPI's functions return errors instead of ending the process. A rank that has died is
+    /// such an error.
     ///
     /// # Errors
     /// Fails with the library's error.
@@ -421,9 +423,11 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which reports it.
+        // SAFETY: allocate_window() has locked it. A failure here also fails MPI_Finalize, which
+        // reports it.
         unsafe { (functions.unlock_all)(self.window) };
-        // SAFETY: allocate_window() has created it; this frees it once, together with the other ranks.
+        // SAFETY: allocate_window() has created it; this frees it once, together with the other
+        // ranks.
         unsafe { (functions.free_window)(&raw mut self.window) };
     }
 }

@@ -10,9 +10,9 @@ use core::pin::Pin;
 /// # Safety
 /// For implementors: `TRY_LOCK` returns 0 to one caller at a time, until `UNLOCK`.
 ///
-/// For callers: the lock was initialised by `INIT` at this address and not destroyed since; `UNLOCK`
-/// is called by the thread to which `TRY_LOCK` returned 0, once for each; `DESTROY` is called when
-/// no thread holds the lock and none will use it again.
+/// For callers: the lock was initialised by `INIT` at this address and not destroyed since;
+/// `UNLOCK` is called by the thread to which `TRY_LOCK` returned 0, once for each; `DESTROY` is
+/// called when no thread holds the lock and none will use it again.
 pub unsafe trait Primitive: 'static {
     const NAME: &'static str;
     const DESCRIPTION: &'static str;
@@ -67,7 +67,8 @@ impl<P: Primitive> Lock for Posix<P> {
 
     #[inline]
     fn try_lock(&self) -> Option<PosixGuard<'_, P>> {
-        // SAFETY: a `Self` is only made by new_unlocked(), which initialised the lock at this address.
+        // SAFETY: a `Self` is only made by new_unlocked(), which initialised the lock at this
+        // address.
         let taken = unsafe { (P::TRY_LOCK)(self.raw.get()) } == 0;
         taken.then(|| PosixGuard { lock: self, _not_send: PhantomData })
     }
@@ -76,8 +77,8 @@ impl<P: Primitive> Lock for Posix<P> {
 impl<P: Primitive> Drop for PosixGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: each successful try_lock makes one PosixGuard, which cannot leave its thread: this
-        // thread holds the lock, and this is the only unlock of that try.
+        // SAFETY: each successful try_lock makes one PosixGuard, which cannot leave its thread:
+        // this thread holds the lock, and this is the only unlock of that try.
         unsafe { (P::UNLOCK)(self.lock.raw.get()) };
     }
 }
@@ -111,7 +112,8 @@ unsafe impl Primitive for MutexCalls {
     type Raw = libc::pthread_mutex_t;
     const ZEROED: Self::Raw = libc::PTHREAD_MUTEX_INITIALIZER;
 
-    // SAFETY: `raw` is valid for writing, by the contract of the trait; no attributes means the default kind.
+    // SAFETY: `raw` is valid for writing, by the contract of the trait; no attributes means the
+    // default kind.
     const INIT: unsafe fn(*mut Self::Raw) -> i32 =
         |raw| unsafe { libc::pthread_mutex_init(raw, core::ptr::null()) };
     const TRY_LOCK: LockFunction<Self::Raw> = libc::pthread_mutex_trylock;
@@ -156,7 +158,8 @@ unsafe impl Primitive for SemCalls {
     // SAFETY: sem_t is a union of a byte array and a long, for which zeroes are a valid value.
     const ZEROED: Self::Raw = unsafe { core::mem::zeroed() };
 
-    // SAFETY: `raw` is valid for writing, by the contract of the trait; 0: within this process; 1: free.
+    // SAFETY: `raw` is valid for writing, by the contract of the trait; 0: within this process; 1:
+    // free.
     const INIT: unsafe fn(*mut Self::Raw) -> i32 = |raw| unsafe { libc::sem_init(raw, 0, 1) };
     const TRY_LOCK: LockFunction<Self::Raw> = libc::sem_trywait;
     const UNLOCK: LockFunction<Self::Raw> = libc::sem_post;

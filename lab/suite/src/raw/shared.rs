@@ -29,7 +29,8 @@ pub(crate) struct CallLoops {
     _files: [OwnedFd; 2],
 }
 
-/// Returns the loops of [`CALLER_OBJECT`], loaded on first use and never unloaded; fails with the loader's message.
+/// Returns the loops of [`CALLER_OBJECT`], loaded on first use and never unloaded; fails with the
+/// loader's message.
 pub(crate) fn load_loops() -> Result<&'static CallLoops, &'static str> {
     static LOADED: OnceLock<Result<CallLoops, String>> = OnceLock::new();
     LOADED.get_or_init(load_objects).as_ref().map_err(String::as_str)
@@ -42,7 +43,8 @@ fn load_objects() -> Result<CallLoops, String> {
     let (callee, callee_file) = load_object("libhandover_callee.so", CALLEE_OBJECT)?;
     let (caller, caller_file) = load_object("libhandover_caller.so", CALLER_OBJECT)?;
     let found = |name: &str| {
-        // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
+        // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this
+        // signature.
         let symbol = unsafe { caller.get::<CallLoop>(name) };
         symbol.map(|it| *it).map_err(|error| format!("cannot find the function {name}: {error}"))
     };

@@ -68,8 +68,8 @@ impl<const CAN_SLEEP: bool> LineStream<CAN_SLEEP> {
         }
     }
 
-    /// Writes cache line `number` of the stream, counted from 0. First waits until the reader is less than a full lap
-    /// behind.
+    /// Writes cache line `number` of the stream, counted from 0. First waits until the reader is
+    /// less than a full lap behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
         let mut polls = 0;

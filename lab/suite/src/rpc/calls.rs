@@ -39,7 +39,8 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
     /// Arguments of the benchmarks of this kind of calls.
     type Args: Args;
 
-    /// Declarations of the benchmarks of this kind of calls, one for each transport and way of waiting.
+    /// Declarations of the benchmarks of this kind of calls, one for each transport and way of
+    /// waiting.
     const SPECS: &'static [Declared];
 
     fn new(args: &Self::Args) -> Self;
@@ -49,7 +50,8 @@ pub(super) trait CallKind: Send + Sync + Sized + 'static {
         1
     }
 
-    /// Completes one call. If several may be in flight, starts one instead, once fewer are in flight.
+    /// Completes one call. If several may be in flight, starts one instead, once fewer are in
+    /// flight.
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 

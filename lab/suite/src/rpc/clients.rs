@@ -141,8 +141,8 @@ impl RpcClients {
     }
 }
 
-/// Times batches of requests, each served by a call of `serve`, until the round is over. `by_client` returns the numbers
-/// of each client's requests so far.
+/// Times batches of requests, each served by a call of `serve`, until the round is over.
+/// `by_client` returns the numbers of each client's requests so far.
 fn time_batches(
     clients_count: usize,
     batch: u64,
@@ -175,8 +175,8 @@ fn time_batches(
     Ok(())
 }
 
-/// Compared implementation: an epoll loop over a pair of Unix sockets for each client; a request and its answer are a
-/// byte each.
+/// Compared implementation: an epoll loop over a pair of Unix sockets for each client; a request
+/// and its answer are a byte each.
 pub(super) struct SocketClients {
     /// The server's end and the client's end of each pair.
     pairs: Vec<(UnixStream, UnixStream)>,
@@ -224,7 +224,8 @@ impl SocketClients {
         let clients_count = self.pairs.len();
         let by_client = vec![Cell::new(0_u64); clients_count];
         let mut events = Vec::with_capacity(clients_count);
-        // Answers `requests` requests with `answer`. Each client has at most one that is not answered.
+        // Answers `requests` requests with `answer`. Each client has at most one that is not
+        // answered.
         let mut answer_all = |requests: u64, answer: u8| -> Result<(), Fault> {
             let mut served = 0;
             while served < requests {

@@ -1,7 +1,9 @@
-//! Compared implementations: tarpc and tonic, over the same kinds of sockets as this project's calls.
+//! Compared implementations: tarpc and tonic, over the same kinds of sockets as this project's
+//! calls.
 //!
 //! Both sides have a single-threaded runtime, in which both libraries answer fastest: a call then
-//! has one wake-up in each direction, like this project's. tarpc's messages use this project's encoding.
+//! has one wake-up in each direction, like this project's. tarpc's messages use this project's
+//! encoding.
 
 pub(super) mod tarpc;
 pub(super) mod tonic;

@@ -1,4 +1,5 @@
-//! Hand-written schedulers over the collections of the standard library, as alternatives to this project's.
+//! Hand-written schedulers over the collections of the standard library, as alternatives to this
+//! project's.
 
 use super::engine::{Engine, PacketToken, QuickFairPlus, Rr};
 use handover_sched::engine::{
@@ -8,8 +9,8 @@ use handover_sched::{Config, ConfigError};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Compared implementation of `sched/rr`: weighted deficit round robin, with a `VecDeque` of packets for each flow and
-/// one of the flows that have packets.
+/// Compared implementation of `sched/rr`: weighted deficit round robin, with a `VecDeque` of
+/// packets for each flow and one of the flows that have packets.
 pub(super) struct Deques;
 
 impl Engine for Deques {
@@ -96,7 +97,8 @@ impl<T: PacketToken> Scheduler<T> for DequeRoundRobin<T> {
     }
 }
 
-/// Compared implementation of `sched/qfqp`: fair queueing by finish times in a `BinaryHeap` of packets.
+/// Compared implementation of `sched/qfqp`: fair queueing by finish times in a `BinaryHeap` of
+/// packets.
 ///
 /// Source: self-clocked fair queueing, S. J. Golestani, INFOCOM 1994.
 pub(super) struct Heap;
@@ -113,7 +115,8 @@ impl Engine for Heap {
 }
 
 pub(super) struct HeapFairQueue<T> {
-    /// Virtual time that a byte of the flow takes, and virtual time at which its last packet is finished.
+    /// Virtual time that a byte of the flow takes, and virtual time at which its last packet is
+    /// finished.
     flows: Vec<(u64, u64)>,
     packets: BinaryHeap<Reverse<Finish<T>>>,
     /// Virtual time: the finish time of the last packet that was dequeued.

@@ -1,5 +1,6 @@
-//! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in rounds of their own,
-//! the same packets through a ring instead of the scheduler. Nothing is subtracted.
+//! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in
+//! rounds of their own, the same packets through a ring instead of the scheduler. Nothing is
+//! subtracted.
 
 use super::by_hand::{Deques, Heap};
 use super::tester::{EmptyScheduler, Tester, TesterOptions};
@@ -19,7 +20,8 @@ args! {
     pub struct EngineArgs {
         /// Flows, each with two or three packets queued.
         flows_count: u32 = 16 (smoke 4, range 1..=1_000_000),
-        /// 1 for weights from 1 to 1000 and packets of 64 to 1500 bytes, 0 for equal weights and lengths.
+        /// 1 for weights from 1 to 1000 and packets of 64 to 1500 bytes, 0 for equal weights and
+        /// lengths.
         mixed: u32 = 0 (smoke 1, range 0..=1),
     }
 }
@@ -40,8 +42,8 @@ pub(super) trait Engine: 'static {
     const DESCRIPTION: &'static str;
     type Scheduler<T: PacketToken>: Scheduler<T> + Send + 'static;
     fn new<T: PacketToken>(config: &Config) -> Result<Self::Scheduler<T>, ConfigError>;
-    /// Returns the flows' weights in the notation of [`FlowSet`](super::flowset::FlowSet). They differ if
-    /// `is_mixed`.
+    /// Returns the flows' weights in the notation of [`FlowSet`](super::flowset::FlowSet). They
+    /// differ if `is_mixed`.
     fn weights(is_mixed: bool) -> &'static str {
         if is_mixed { "1-1000-50" } else { "1" }
     }

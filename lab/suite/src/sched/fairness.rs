@@ -12,7 +12,8 @@ use std::marker::PhantomData;
 args! {
     /// Arguments of the benchmark of fairness.
     pub struct FairnessArgs {
-        /// Flow set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
+        /// Flow set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4
+        /// 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
         flow_set: u32 = 2 (smoke 0, range 0..=5),
         /// Packets in each of the three measurements.
         packets_count: u32 = 100_000 (smoke 2000, range 1000..=100_000_000),

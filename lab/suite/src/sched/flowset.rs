@@ -24,9 +24,9 @@ use handover_sched::engine::{FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGHT_M
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Set of flows, which consists of parts. Each part has a range of weights, a range of maximum packet lengths, and
-/// a number of flows for each combination of both. The flows are numbered part by part, weight by
-/// weight, length by length.
+/// Set of flows, which consists of parts. Each part has a range of weights, a range of maximum
+/// packet lengths, and a number of flows for each combination of both. The flows are numbered part
+/// by part, weight by weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
     parts: Vec<FlowSetPart>,
@@ -120,7 +120,8 @@ impl FlowSet {
         })
     }
 
-    /// Iterates over the specification of each flow, with a queue of `packets_max` packets and tail drop.
+    /// Iterates over the specification of each flow, with a queue of `packets_max` packets and tail
+    /// drop.
     pub fn specs(&self, packets_max: u32) -> impl Iterator<Item = FlowSpec> + '_ {
         self.flows().map(move |(weight, length_max_bytes)| {
             FlowSpec::default()

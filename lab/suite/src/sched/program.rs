@@ -144,7 +144,8 @@ impl<'a> Words<'a> {
         (!text.is_empty()).then_some(Word { column, text })
     }
 
-    /// Returns the number in `thread NUMBER`, anywhere before the line's comment; `None` if there is none.
+    /// Returns the number in `thread NUMBER`, anywhere before the line's comment; `None` if there
+    /// is none.
     fn thread_number(&self) -> Option<Word<'a>> {
         let text = self.text.split_once('#').map_or(self.text, |(text, _)| text);
         let joins = |before: char| before.is_alphanumeric() || matches!(before, '_' | '-');

@@ -36,7 +36,8 @@ pub trait TesterToken: Copy + Debug + Default {}
 
 impl<T: Copy + Debug + Default> TesterToken for T {}
 
-/// Load generator that enqueues packets to a scheduler, dequeues them, and computes the fairness index.
+/// Load generator that enqueues packets to a scheduler, dequeues them, and computes the fairness
+/// index.
 #[derive(Debug)]
 pub struct Tester {
     generator: Generator,
@@ -93,14 +94,16 @@ impl Tester {
         })
     }
 
-    /// Returns the tester without the fairness index, whose computation costs about as much as a scheduler.
+    /// Returns the tester without the fairness index, whose computation costs about as much as a
+    /// scheduler.
     pub fn without_fairness(mut self) -> Self {
         self.watch = None;
         self
     }
 
-    /// Runs `steps` steps, each of which enqueues or dequeues a packet; returns the results since the tester was
-    /// created. The worst-case fairness index is updated when a flow has no packet left.
+    /// Runs `steps` steps, each of which enqueues or dequeues a packet; returns the results since
+    /// the tester was created. The worst-case fairness index is updated when a flow has no packet
+    /// left.
     #[inline]
     pub fn run<T: TesterToken, S: Scheduler<T>>(
         &mut self,
@@ -155,7 +158,8 @@ impl Tester {
         }
     }
 
-    /// Dequeues and returns the next packet; if the scheduler delays it, advances the time to its departure.
+    /// Dequeues and returns the next packet; if the scheduler delays it, advances the time to its
+    /// departure.
     #[inline(always)]
     fn dequeue<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
         if let Some(packet) = scheduler.dequeue(self.now_ns) {
@@ -165,10 +169,11 @@ impl Tester {
         scheduler.dequeue(self.now_ns)
     }
 
-    /// Keeps every flow of an empty scheduler backlogged with `depth` packets until `packets` packets
-    /// were dequeued. The worst-case fairness index in the report is the greatest lag of a flow behind
-    /// its share, between any moment of the run and a later departure of one of its packets. Packets
-    /// have their flow's longest length or, if `random` (a seed) is not 0, any length up to it.
+    /// Keeps every flow of an empty scheduler backlogged with `depth` packets until `packets`
+    /// packets were dequeued. The worst-case fairness index in the report is the greatest lag of a
+    /// flow behind its share, between any moment of the run and a later departure of one of its
+    /// packets. Packets have their flow's longest length or, if `random` (a seed) is not 0, any
+    /// length up to it.
     pub fn run_backlogged<T: TesterToken, S: Scheduler<T>>(
         &mut self,
         scheduler: &mut S,
@@ -198,7 +203,8 @@ impl Tester {
             let Some(packet) = self.dequeue(scheduler) else { break };
             self.report.dequeued += 1;
             self.report.enqueued += 1;
-            // Enqueued before record_served() is called, so that the flow is never without a packet.
+            // Enqueued before record_served() is called, so that the flow is never without a
+            // packet.
             match scheduler.enqueue(self.now_ns, next_packet(packet.flow)) {
                 Ok(_) => watch.record_queued(packet.flow),
                 Err(_) => self.report.dropped += 1,

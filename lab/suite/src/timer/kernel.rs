@@ -24,8 +24,9 @@ struct Timer {
     deadline_ns: Option<u64>,
 }
 
-/// Compared implementation: one timerfd for each timer. As the kernel's time cannot be set, `prepare()` arms the due
-/// timers with a deadline in the past; their interrupts are not part of any figure.
+/// Compared implementation: one timerfd for each timer. As the kernel's time cannot be set,
+/// `prepare()` arms the due timers with a deadline in the past; their interrupts are not part of
+/// any figure.
 pub(super) struct TimerFds {
     epoll_set: OwnedFd,
     timers: Vec<Timer>,

@@ -90,7 +90,8 @@ impl Timers for SlotWalk {
         let cancelled = ids.iter().step_by(3).filter(|&&id| walk.cancel(id)).count();
         let mut keys = Vec::new();
         walk.expire(HORIZON_NS, &mut keys);
-        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the slot for the pair is in the walk
+        // The slot for the pair is in the walk.
+        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys);
         keys.sort_unstable();
         keys.dedup();
         let is_right =

@@ -104,8 +104,8 @@ fn every_declaration_has_a_description_and_a_source_location() {
     }
 }
 
-/// Benchmark without a floor. How far flows fall behind depends on when their packets arrive: the bound of the best
-/// algorithm, one longest packet, is for the worst arrivals.
+/// Benchmark without a floor. How far flows fall behind depends on when their packets arrive: the
+/// bound of the best algorithm, one longest packet, is for the worst arrivals.
 const WITHOUT_FLOOR: &str = "sched/fair-index";
 
 #[test]

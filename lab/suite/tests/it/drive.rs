@@ -61,7 +61,8 @@ impl ReplyPolicy for EndlessAnswers {
     }
 }
 
-/// Fails unless two machines that look up the last of `ids_count` handlers answer each other 100 times.
+/// Fails unless two machines that look up the last of `ids_count` handlers answer each other 100
+/// times.
 fn check_exchange_by_id<L: HandlerLookup<EndlessAnswers> + Send + 'static>(ids_count: usize) {
     let policies =
         [EndlessAnswers { sends_first_hello: false }, EndlessAnswers { sends_first_hello: true }];

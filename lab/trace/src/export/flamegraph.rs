@@ -1,4 +1,5 @@
-//! Flame graph as an SVG page: a bar for each call stack, as wide as its time, below the bar of its caller.
+//! Flame graph as an SVG page: a bar for each call stack, as wide as its time, below the bar of its
+//! caller.
 
 use super::sink::ExportBuffer;
 use crate::names::SiteNames;

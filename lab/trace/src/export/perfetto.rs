@@ -3,8 +3,9 @@
 //!
 //! Each thread is a packet sequence, with its track and clock as defaults and with interned names.
 //! The clock is incremental: the time of an event is the difference from the previous event. An
-//! event takes 12 to 15 bytes without values, and 2 to 5 after compression, depending on how regular the times are. The file is a sequence
-//! of packets that each contain a compressed chunk of packets.
+//! event takes 12 to 15 bytes without values, and 2 to 5 after compression, depending on how
+//! regular the times are. The file is a sequence of packets that each contain a compressed chunk of
+//! packets.
 //!
 //! Times are those of CLOCK_MONOTONIC; a clock snapshot relates them to the wall clock.
 //!

@@ -79,8 +79,8 @@ fn forged_counts_and_times_saturate() {
     let traces = Traces::from_trace(Trace::from_bytes(counts).unwrap());
     assert!(trace_headlines(&traces).contains("threads"));
     assert!(!missing_event_lines(&traces, &WalkCounts::default()).is_empty());
-    // Three calls, from before the begin of the recording to after it, by a clock so slow that each lasts longer than a
-    // third of the largest number.
+    // Three calls, from before the begin of the recording to after it, by a clock so slow that each
+    // lasts longer than a third of the largest number.
     let (barrier, middle_ticks) = (Barrier::new(4), Cell::new(0));
     let (_folder, traces) = recorded("slow", "slow.*", || {
         std::thread::scope(|scope| {

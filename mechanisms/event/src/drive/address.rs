@@ -14,11 +14,13 @@ use std::sync::{Arc, Weak};
 /// Sending end of a machine's inbox, for any thread. It can be cloned freely, put into messages,
 /// and kept after the machine is dropped: sending then returns the message.
 ///
-/// From a handler, [`Context::send_to`](crate::Context::send_to) and [`send_quiet_to`](crate::Context::send_quiet_to)
-/// do the same, and cost less if the machine runs on the same thread.
+/// From a handler, [`Context::send_to`](crate::Context::send_to) and
+/// [`send_quiet_to`](crate::Context::send_quiet_to) do the same, and cost less if the machine runs
+/// on the same thread.
 ///
-/// Messages from one thread to one machine arrive in the order in which they were sent, if all are sent in the same
-/// way (by the address, or by a context); messages of different threads arrive in any order.
+/// Messages from one thread to one machine arrive in the order in which they were sent, if all are
+/// sent in the same way (by the address, or by a context); messages of different threads arrive in
+/// any order.
 pub struct Address<M> {
     shared: Arc<SharedMachineState<M>>,
 }
@@ -66,7 +68,8 @@ impl<M> SharedMachineState<M> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Wakes the machine's thread if it sleeps; returns `true` if it slept. Called after a message was enqueued.
+    /// Wakes the machine's thread if it sleeps; returns `true` if it slept. Called after a message
+    /// was enqueued.
     #[inline]
     pub(crate) fn notify(&self) -> bool {
         let must_ring = match self.shared_thread.ready_sender() {
@@ -161,15 +164,17 @@ impl<M> Address<M> {
         self.send_and_wake(message).map(drop)
     }
 
-    /// Sends a message like [`send`](Self::send); returns `true` if the machine's thread slept and was woken.
+    /// Sends a message like [`send`](Self::send); returns `true` if the machine's thread slept and
+    /// was woken.
     #[inline]
     pub(crate) fn send_and_wake(&self, message: M) -> Result<bool, SendError<M>> {
         self.shared.enqueue(message)?;
         Ok(self.shared.notify())
     }
 
-    /// Sends a message like [`send`](Self::send), but neither blocks nor drops an older message: a full inbox
-    /// refuses it. The older message may be a request, whose destructor would send again.
+    /// Sends a message like [`send`](Self::send), but neither blocks nor drops an older message: a
+    /// full inbox refuses it. The older message may be a request, whose destructor would send
+    /// again.
     pub(crate) fn send_unblocked(&self, message: M) -> Result<(), SendError<M>> {
         let pushed = self.shared.inbox_sender.push_unless_full(message);
         pushed.map_err(|refusal| self.shared.refuse(refusal))?;
@@ -178,8 +183,8 @@ impl<M> Address<M> {
         Ok(())
     }
 
-    /// Sends a message without waking the machine. A machine that is awake finds the message at once; a sleeping
-    /// machine finds it when it wakes for another reason.
+    /// Sends a message without waking the machine. A machine that is awake finds the message at
+    /// once; a sleeping machine finds it when it wakes for another reason.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -268,9 +273,9 @@ pub struct WeakAddress<M> {
 }
 
 impl<M> WeakAddress<M> {
-    /// Returns the machine's address; `None` if the machine is closed or dropped, even while other addresses exist.
-    /// Once `None`, it stays `None`. The machine may be closed as soon as this has returned an address, and a send
-    /// then returns the message.
+    /// Returns the machine's address; `None` if the machine is closed or dropped, even while other
+    /// addresses exist. Once `None`, it stays `None`. The machine may be closed as soon as this has
+    /// returned an address, and a send then returns the message.
     ///
     /// # Cost
     /// Like a clone of an [`Address`], and a load of the inbox.
@@ -302,8 +307,8 @@ impl<M> fmt::Debug for WeakAddress<M> {
     }
 }
 
-/// Handle that stops a machine or a group from any thread. It can be cloned freely, and does nothing once the machine
-/// or group is dropped.
+/// Handle that stops a machine or a group from any thread. It can be cloned freely, and does
+/// nothing once the machine or group is dropped.
 #[derive(Clone)]
 pub struct Stopper {
     pub(crate) shared_thread: Arc<SharedThreadState>,
@@ -312,8 +317,8 @@ pub struct Stopper {
 impl Stopper {
     /// Requests the machine or group to stop, and wakes it if it sleeps. The run returns
     /// [`EndReason::Stopped`](crate::EndReason::Stopped) after the turn of one machine, of at most
-    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) messages, and one round of timers and
-    /// descriptors. A handler that wants no further message calls
+    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) messages, and one round of
+    /// timers and descriptors. A handler that wants no further message calls
     /// [`Context::stop`](crate::Context::stop). If no run is in progress, the next run returns at
     /// once.
     pub fn stop(&self) {

@@ -50,8 +50,9 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(())
     }
 
-    /// Sends a message to any machine, and wakes the machine if it sleeps. Needs no synchronisation if the receiver
-    /// runs on this thread: if it is this machine itself, or belongs to the same [`Group`](crate::Group).
+    /// Sends a message to any machine, and wakes the machine if it sleeps. Needs no synchronisation
+    /// if the receiver runs on this thread: if it is this machine itself, or belongs to the same
+    /// [`Group`](crate::Group).
     ///
     /// # Errors
     /// As [`Address::send`].
@@ -72,8 +73,8 @@ impl<M: Send + 'static> Context<'_, M> {
         }
     }
 
-    /// Sends a message to a machine on another thread. Not inlined, so that the path to machines on this thread stays
-    /// small enough to be inlined.
+    /// Sends a message to a machine on another thread. Not inlined, so that the path to machines on
+    /// this thread stays small enough to be inlined.
     #[inline(never)]
     fn send_remote<N: Send + 'static>(
         &mut self,
@@ -88,8 +89,8 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Posts a value to a topic like [`Publisher::post`]. Subscribers on this thread get it without
     /// synchronisation, as from [`send_to`](Self::send_to).
     ///
-    /// Subscribers on other threads are expected to answer: before this thread polls for the answers,
-    /// it yields to those on its own CPU.
+    /// Subscribers on other threads are expected to answer: before this thread polls for the
+    /// answers, it yields to those on its own CPU.
     ///
     /// ```
     /// use handover_event::{Config, Machine, PoolArc, Topic, handler};
@@ -134,14 +135,15 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(posted)
     }
 
-    /// Records that a value was posted to machines of other threads, which may reply. Not inlined, so that
-    /// [`post`](Self::post) stays small enough to be inlined.
+    /// Records that a value was posted to machines of other threads, which may reply. Not inlined,
+    /// so that [`post`](Self::post) stays small enough to be inlined.
     #[inline(never)]
     fn expect_replies_to<T: Send + Sync + 'static>(&mut self, publisher: &Publisher<T>) {
         self.thread.expect_replies_from(publisher.subscriber_threads());
     }
 
-    /// Sends like [`send_to`](Self::send_to), without waking the thread; see [`Address::send_quiet`].
+    /// Sends like [`send_to`](Self::send_to), without waking the thread; see
+    /// [`Address::send_quiet`].
     ///
     /// # Errors
     /// As [`Address::send_quiet`].
@@ -296,8 +298,9 @@ impl<M: Send + 'static> Context<'_, M> {
 
     /// Watches a descriptor; the machine handles each readiness event as a message made by `wrap`.
     ///
-    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it through an [`Arc`] to
-    /// read from it. From the first watch on, the thread sleeps in epoll instead of on a futex.
+    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it
+    /// through an [`Arc`] to read from it. From the first watch on, the thread sleeps in epoll
+    /// instead of on a futex.
     ///
     /// # Errors
     /// [`WatchError::SystemCall`]: the descriptor cannot be polled or is watched already, or no
@@ -325,7 +328,8 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Changes the events that a watch waits for.
     ///
     /// # Errors
-    /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
+    /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel
+    /// refuses.
     pub fn set_interest(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, error)| WatchError::SystemCall { call, error };
         let token = EpollToken::for_watch(self.state.machine, watch);
@@ -335,8 +339,8 @@ impl<M: Send + 'static> Context<'_, M> {
         answer.map_err(|error| refused(("epoll_ctl", error)))
     }
 
-    /// Stops a watch and drops its source; returns `false` if the watch has already stopped. Readiness that the
-    /// kernel has reported but the machine has not handled is discarded.
+    /// Stops a watch and drops its source; returns `false` if the watch has already stopped.
+    /// Readiness that the kernel has reported but the machine has not handled is discarded.
     pub fn unwatch(&mut self, watch: WatchId) -> bool {
         let Some(kept) = self.state.remove_watch(watch) else { return false };
         self.thread.unwatch(&kept.source);

@@ -53,7 +53,8 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// A handler that panics under [`OnPanic::Stop`](crate::OnPanic) ends the run of the group.
 ///
 /// # Blocking
-/// Dropping a group closes its machines; it blocks for as long as another thread is in the middle of a send to one.
+/// Dropping a group closes its machines; it blocks for as long as another thread is in the middle
+/// of a send to one.
 pub struct Group {
     /// Machines by index; `None` for those that were removed.
     members: Vec<Option<Box<dyn AnyMember>>>,
@@ -104,8 +105,8 @@ impl<H: Handler> fmt::Debug for GroupMember<H> {
     }
 }
 
-/// Result of serving one machine of the group once, with the work done and the work left. It consists of two integers,
-/// so that it is returned in registers.
+/// Result of serving one machine of the group once, with the work done and the work left. It
+/// consists of two integers, so that it is returned in registers.
 struct ServeResult {
     /// Number of messages, timers and readiness events handled.
     handled: u32,
@@ -115,8 +116,8 @@ struct ServeResult {
 
 /// Bit of [`ServeResult::work_left`]: the machine has further messages to handle.
 const HAS_MESSAGES: u8 = 1;
-/// Bit of [`ServeResult::work_left`]: timers of the machine may be running, or the group holds a deadline of the
-/// machine.
+/// Bit of [`ServeResult::work_left`]: timers of the machine may be running, or the group holds a
+/// deadline of the machine.
 const HAS_TIMERS: u8 = 2;
 
 /// Machine of a group, whose handler type is erased.
@@ -133,7 +134,8 @@ trait AnyMember: Any + Send {
     ) -> ServeResult;
     /// Returns the next deadline of the machine's timers; `None` without timers.
     fn next_deadline_ns(&mut self) -> Option<u64>;
-    /// Lets a waiting sender try again as [`MachineState::admit`] does; returns `true` if senders wait.
+    /// Lets a waiting sender try again as [`MachineState::admit`] does; returns `true` if senders
+    /// wait.
     fn admit(&mut self, has_async_senders: bool) -> bool;
     /// Returns the number of messages in the inbox.
     fn waiting_count(&self) -> usize;
@@ -164,13 +166,14 @@ impl<H: Handler + Send + 'static> Member<H> {
             return self.serve_result(handled, !self.state.local.is_empty());
         }
         let handled = Member::handle_messages(self, thread, count_max);
-        // Messages left in the inbox are no longer announced by the flag, so `has_inbox_messages` records them.
+        // Messages left in the inbox are no longer announced by the flag, so `has_inbox_messages`
+        // records them.
         thread.locals[machine].has_inbox_messages = !self.state.inbox.is_empty();
         self.serve_result(handled, self.state.has_messages())
     }
 
-    /// Returns the result of serving the machine, which has handled `handled` messages and has further ones if
-    /// `has_more` is `true`.
+    /// Returns the result of serving the machine, which has handled `handled` messages and has
+    /// further ones if `has_more` is `true`.
     #[inline]
     fn serve_result(&self, handled: u32, has_more: bool) -> ServeResult {
         let messages = if has_more { HAS_MESSAGES } else { 0 };
@@ -259,7 +262,8 @@ impl Group {
         })
     }
 
-    /// Adds a machine with this handler. The group's thread configuration applies; `config.thread` is ignored.
+    /// Adds a machine with this handler. The group's thread configuration applies; `config.thread`
+    /// is ignored.
     ///
     /// # Errors
     /// [`MachineError`]: the configuration is not valid, the group is full, or memory is exhausted.
@@ -334,8 +338,8 @@ impl Group {
         Some(Context { state: &mut member.state, thread: &mut self.thread })
     }
 
-    /// Returns a machine's counters; its counts of parks, wake-ups and spins are those of the thread. `None` if the
-    /// machine was removed or is of another group.
+    /// Returns a machine's counters; its counts of parks, wake-ups and spins are those of the
+    /// thread. `None` if the machine was removed or is of another group.
     #[must_use]
     pub fn stats<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<Stats> {
         let member = self.member(which)?;
@@ -363,7 +367,8 @@ impl Group {
         let mut member = *member.downcast::<Member<H>>().ok()?;
         member.take_local(&mut self.thread);
         member.state.watched_sources().for_each(|source| self.thread.unwatch(source));
-        self.thread.locals[place].queue = AnyQueue::without_queue(); // sends to the removed machine find no queue
+        // Sends to the removed machine find no queue.
+        self.thread.locals[place].queue = AnyQueue::without_queue();
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
         }
@@ -379,8 +384,8 @@ impl Group {
         member.downcast_ref()
     }
 
-    /// Runs the group until it is stopped. Messages that are still queued stay queued, and the group may be run
-    /// again.
+    /// Runs the group until it is stopped. Messages that are still queued stay queued, and the
+    /// group may be run again.
     ///
     /// # Errors
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
@@ -444,7 +449,8 @@ impl Group {
             if let Some(member) = &mut self.members[machine] {
                 member.start(&mut self.thread);
             }
-            // Lists the machine, so that messages it sent to itself and timers it started are found.
+            // Lists the machine, so that messages it sent to itself and timers it started are
+            // found.
             self.thread.enqueue(machine as u32);
         }
         guard
@@ -469,14 +475,15 @@ impl Group {
         Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
 
-    /// Serves the machines in the run queue round robin until the limit of a round is reached or a stop is requested.
-    /// Returns the number of messages handled.
+    /// Serves the machines in the run queue round robin until the limit of a round is reached or a
+    /// stop is requested. Returns the number of messages handled.
     fn handle_messages(&mut self) -> u32 {
         let mut handled = 0;
         self.enqueue_ready();
         loop {
             let Some(machine) = self.thread.dequeue() else {
-                // Checks the flags once more here, at the end of the list, rather than after each message.
+                // Checks the flags once more here, at the end of the list, rather than after each
+                // message.
                 self.enqueue_ready();
                 match self.thread.has_work() {
                     true => continue,
@@ -508,9 +515,10 @@ impl Group {
         }
     }
 
-    /// Appends all machines with inbox messages to the run queue if an unfilled slot blocks the ready queue. The slot
-    /// is one that a sender has reserved and not filled yet. If `is_busy`, it must have blocked the queue at the last
-    /// call too: as a rule it is filled soon, and the search takes longer the more machines the group has.
+    /// Appends all machines with inbox messages to the run queue if an unfilled slot blocks the
+    /// ready queue. The slot is one that a sender has reserved and not filled yet. If `is_busy`, it
+    /// must have blocked the queue at the last call too: as a rule it is filled soon, and the
+    /// search takes longer the more machines the group has.
     fn enqueue_hidden(&mut self, is_busy: bool) {
         if !self.ready_queue.is_blocked(is_busy) {
             return;

@@ -29,9 +29,9 @@ impl LocalMachines<'_> {
         Arc::ptr_eq(&to.shared().shared_thread, &self.thread.shared)
     }
 
-    /// Sends the message `wrap(value)` to the machine with the index `machine` on the thread `shared_thread`. Does so
-    /// only if that is another machine on this thread, its queue is empty, and no system call is to be made; otherwise
-    /// returns the value.
+    /// Sends the message `wrap(value)` to the machine with the index `machine` on the thread
+    /// `shared_thread`. Does so only if that is another machine on this thread, its queue is empty,
+    /// and no system call is to be made; otherwise returns the value.
     #[inline(always)]
     pub(crate) fn send_first<N: Send + 'static, V>(
         &mut self,

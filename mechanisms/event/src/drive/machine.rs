@@ -15,9 +15,10 @@ use std::sync::Arc;
 /// See [`Handler`] for an example.
 ///
 /// # Fairness
-/// Work is done in rounds: up to `messages_per_round_max` messages, at most half of them from the machine's own
-/// thread while others wait; then up to `timers_per_round_max` due timers; then up to `descriptors_per_round_max`
-/// ready descriptors. No kind of work delays another by more than one round.
+/// Work is done in rounds: up to `messages_per_round_max` messages, at most half of them from the
+/// machine's own thread while others wait; then up to `timers_per_round_max` due timers; then up to
+/// `descriptors_per_round_max` ready descriptors. No kind of work delays another by more than one
+/// round.
 ///
 /// # Sleeping
 /// An idle run polls for some 0.1 µs, then spins for as long as spinning has paid recently (see
@@ -97,7 +98,8 @@ impl<H: Handler> Machine<H> {
         &mut self.member.handler
     }
 
-    /// Returns the context that the handler gets, to send messages and start timers before or between runs.
+    /// Returns the context that the handler gets, to send messages and start timers before or
+    /// between runs.
     pub fn context(&mut self) -> Context<'_, H::Message> {
         Context { state: &mut self.member.state, thread: &mut self.thread }
     }
@@ -110,15 +112,15 @@ impl<H: Handler> Machine<H> {
         stats
     }
 
-    /// Runs the machine until it is stopped. Messages that are still queued stay queued, and the machine may be run
-    /// again.
+    /// Runs the machine until it is stopped. Messages that are still queued stay queued, and the
+    /// machine may be run again.
     ///
     /// # Errors
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
     ///
     /// # Blocking
-    /// Blocks until the machine is stopped. While it is busy, it yields its CPU now and then if other threads of that CPU
-    /// have been sent messages.
+    /// Blocks until the machine is stopped. While it is busy, it yields its CPU now and then if
+    /// other threads of that CPU have been sent messages.
     pub fn run(&mut self) -> Result<EndReason, RunError> {
         let _guard = self.begin_run();
         let count_max = self.member.state.config.messages_per_round_max;
@@ -146,14 +148,15 @@ impl<H: Handler> Machine<H> {
         }
     }
 
-    /// Runs one round of the machine; waits first if there is no work. [`Machine`] describes a round.
+    /// Runs one round of the machine; waits first if there is no work. [`Machine`] describes a
+    /// round.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     ///
     /// # Blocking
-    /// Blocks until something was handled or the machine is stopped. A round after which it yields its CPU, as
-    /// [`run`](Self::run) does, ends when the thread gets the CPU again.
+    /// Blocks until something was handled or the machine is stopped. A round after which it yields
+    /// its CPU, as [`run`](Self::run) does, ends when the thread gets the CPU again.
     pub fn run_once(&mut self) -> Result<RoundResult, RunError> {
         let _guard = self.begin_run();
         loop {
@@ -184,7 +187,8 @@ impl<H: Handler> Machine<H> {
     /// to their senders. (Dropping a machine closes it too, and drops these messages.)
     ///
     /// # Blocking
-    /// For as long as another thread is in the middle of a send. Dropping a machine blocks likewise.
+    /// For as long as another thread is in the middle of a send. Dropping a machine blocks
+    /// likewise.
     #[must_use]
     pub fn close(self) -> ClosedMachine<H> {
         ClosedMachine::from_member(self.member, &self.thread)

@@ -64,7 +64,8 @@ pub(crate) struct MachineState<M> {
     pub(crate) local: VecDeque<M>,
     /// Timers. They are started through [`wheel_to_start`](Self::wheel_to_start).
     pub(crate) wheel: Wheel<TimerPayload<M>>,
-    /// `true` from the start of a timer until [`next_deadline_ns`](Self::next_deadline_ns) finds none.
+    /// `true` from the start of a timer until [`next_deadline_ns`](Self::next_deadline_ns) finds
+    /// none.
     pub(crate) has_timers: bool,
     watches: Slab<Watch<M>>,
     pub(crate) config: Config,
@@ -78,10 +79,11 @@ pub(crate) struct MachineState<M> {
     logged_kinds: Vec<u64>,
 }
 
-/// Number of message kinds that have separate bits in `logged_kinds`; all greater kinds share one more bit.
+/// Number of message kinds that have separate bits in `logged_kinds`; all greater kinds share one
+/// more bit.
 const SEPARATE_KINDS_MAX: usize = 1 << 16;
-/// Maximum number of messages handled before an inbox with space admits a waiting sender, although less than half of
-/// the inbox is free. Smaller inboxes take the number of their slots.
+/// Maximum number of messages handled before an inbox with space admits a waiting sender, although
+/// less than half of the inbox is free. Smaller inboxes take the number of their slots.
 const ADMISSION_MESSAGES_MAX: u32 = 1024;
 /// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
@@ -142,12 +144,12 @@ impl<M> MachineState<M> {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// Lets one waiting sender try again if half of the inbox is free, or if other senders have kept the inbox fuller
-    /// for [`ADMISSION_MESSAGES_MAX`] messages. Returns `true` if senders wait. Called after messages were removed;
-    /// `has_async_senders` says if tasks may be waiting.
+    /// Lets one waiting sender try again if half of the inbox is free, or if other senders have
+    /// kept the inbox fuller for [`ADMISSION_MESSAGES_MAX`] messages. Returns `true` if senders
+    /// wait. Called after messages were removed; `has_async_senders` says if tasks may be waiting.
     ///
-    /// Only one sender tries again, as it can fill the free slots by itself and more would contend. A task that was
-    /// admitted admits the next one.
+    /// Only one sender tries again, as it can fill the free slots by itself and more would contend.
+    /// A task that was admitted admits the next one.
     #[inline]
     pub(crate) fn admit(&mut self, has_async_senders: bool) -> bool {
         let has_senders =
@@ -272,7 +274,8 @@ impl<M> MachineState<M> {
     /// Closes the inbox, so that no further messages are accepted.
     fn close_inbox(&mut self) {
         self.inbox.close();
-        waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
+        // They find it closed.
+        waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX);
     }
 
     /// Returns the machine's counters, without those of the thread.
@@ -288,8 +291,9 @@ impl<M> MachineState<M> {
 /// Number of times that [`pop_closed`] yields the CPU before it sleeps between checks.
 const YIELDS_MAX: u32 = 64;
 
-/// Removes and returns the next message of a closed inbox; `None` if it is empty. Waits for a sender in the middle of a
-/// push: the messages behind such a push have been accepted, and their senders may wait for a reply.
+/// Removes and returns the next message of a closed inbox; `None` if it is empty. Waits for a
+/// sender in the middle of a push: the messages behind such a push have been accepted, and their
+/// senders may wait for a reply.
 fn pop_closed<M>(inbox: &mut Inbox<M>) -> Option<M> {
     let mut yields_count = 0;
     loop {

@@ -13,8 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// A machine has one message type, usually an `enum` with one `match` on it, which compiles to a
 /// jump, whatever the number of kinds. (For many kinds whose handlers are registered one by one
-/// there is [`HandlerTable`](crate::HandlerTable).) Timers, descriptors and topics deliver messages of the same
-/// type, made by a closure; the name of a variant will do.
+/// there is [`HandlerTable`](crate::HandlerTable).) Timers, descriptors and topics deliver messages
+/// of the same type, made by a closure; the name of a variant will do.
 ///
 /// ```
 /// use handover_event::{Config, Context, Handler, Machine};
@@ -146,7 +146,8 @@ impl<H: Handler> Member<H> {
             });
             count += (self.state.handled - before) as u32; // at most count_max
         }
-        // Tasks also without a message: the machine may have handled the last one before it learned of them.
+        // Tasks also without a message: the machine may have handled the last one before it learned
+        // of them.
         let has_async_senders = thread.shared.has_async_senders();
         if count > 0 || has_async_senders {
             self.state.admit(has_async_senders);
@@ -185,11 +186,13 @@ impl<H: Handler> Member<H> {
         });
     }
 
-    /// Handles up to `count_max` messages: local ones, then those of other threads, then local ones again. Every
-    /// other batch omits the first step, as a batch may end after one message, by its limit or by a panic.
+    /// Handles up to `count_max` messages: local ones, then those of other threads, then local ones
+    /// again. Every other batch omits the first step, as a batch may end after one message, by its
+    /// limit or by a panic.
     ///
-    /// All are dispatched in one place, so that a handler of some size is inlined there: an out-of-line handler would
-    /// read the message from memory in other pieces than it was written in (3 to 6 ns).
+    /// All are dispatched in one place, so that a handler of some size is inlined there: an
+    /// out-of-line handler would read the message from memory in other pieces than it was written
+    /// in (3 to 6 ns).
     #[inline]
     fn handle_batch(&mut self, thread: &mut ThreadState, count_max: u32) {
         self.began_with_own = !self.began_with_own;
@@ -293,7 +296,8 @@ impl<H: Handler> Member<H> {
 
     /// Counts and logs a panic of the handler. Stops the run if the policy `on_panic` says so.
     ///
-    /// Takes the payload, so that the callers, which handle each message, save no registers to drop it.
+    /// Takes the payload, so that the callers, which handle each message, save no registers to drop
+    /// it.
     #[cold]
     fn record_panic(&mut self, thread: &mut ThreadState, payload: Box<dyn Any + Send>) {
         self.state.counts.panicked += 1;

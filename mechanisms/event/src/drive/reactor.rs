@@ -54,7 +54,8 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Creates an epoll set that contains only `eventfd`. One fetch returns at most `ready_max` events.
+    /// Creates an epoll set that contains only `eventfd`. One fetch returns at most `ready_max`
+    /// events.
     pub(crate) fn new(ready_max: u32, eventfd: BorrowedFd<'_>) -> io::Result<Self> {
         let set = Epoll::new(ready_max as usize)?;
         // Edge-triggered: each write reports one event, and the eventfd need not be read.

@@ -22,8 +22,9 @@ const SPINS_COUNT: u32 = 100;
 /// Handle for replying to one request, carried by the request's message. Dropping it without a
 /// reply tells the requester that no reply will come.
 ///
-/// The requester is a thread or a task that waits for a [`PendingReply`], as made by [`Address::request`] and
-/// [`pair`](Self::pair), or a machine, which gets the reply as a message: [`to_machine`](Self::to_machine).
+/// The requester is a thread or a task that waits for a [`PendingReply`], as made by
+/// [`Address::request`] and [`pair`](Self::pair), or a machine, which gets the reply as a message:
+/// [`to_machine`](Self::to_machine).
 ///
 /// ```
 /// use handover_event::{Config, Context, Machine, Reply, handler};
@@ -81,8 +82,8 @@ impl<R: Send> Reply<R> {
     /// the reply or, if none will come, from an error. The name of an enum variant is such a
     /// function.
     ///
-    /// The message is sent as by [`Address::send`]; the error is sent without blocking, and is lost if the machine's
-    /// inbox is full.
+    /// The message is sent as by [`Address::send`]; the error is sent without blocking, and is lost
+    /// if the machine's inbox is full.
     ///
     /// ```
     /// use handover_event::{Config, Machine, NoReplyError, Reply, handler};
@@ -128,15 +129,16 @@ impl<R> Reply<R> {
     ///
     /// # Errors
     /// [`ReplyError::Closed`] returns the reply if the requester has dropped its [`PendingReply`].
-    /// [`ReplyError::Refused`] if the inbox of the requesting machine is full or closed; the reply is dropped.
+    /// [`ReplyError::Refused`] if the inbox of the requesting machine is full or closed; the reply
+    /// is dropped.
     ///
     /// # Blocking
-    /// To a machine, like [`Address::send`]. To a pending reply, never, except for a lock that is held for some
-    /// instructions.
+    /// To a machine, like [`Address::send`]. To a pending reply, never, except for a lock that is
+    /// held for some instructions.
     ///
     /// # Cost
-    /// To a machine, like [`Address::send`]. To a pending reply, a lock and the transfer of a cache line; if the
-    /// requester sleeps, also the cost of its wake-up.
+    /// To a machine, like [`Address::send`]. To a pending reply, a lock and the transfer of a cache
+    /// line; if the requester sleeps, also the cost of its wake-up.
     pub fn send(mut self, reply: R) -> Result<(), ReplyError<R>> {
         self.deliver(Ok(reply))
     }
@@ -156,7 +158,8 @@ impl<R> Reply<R> {
 
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
-        // Has no effect after a reply. If the requester cannot be told, it has ended, or its inbox is full.
+        // Has no effect after a reply. If the requester cannot be told, it has ended, or its inbox
+        // is full.
         let _ = self.deliver(Err(NoReplyError));
     }
 }
@@ -183,12 +186,13 @@ impl<R> PendingReply<R> {
     /// Waits for the reply.
     ///
     /// # Errors
-    /// [`NoReplyError`] if the [`Reply`] was dropped without a reply: by the handler, or with a machine that was
-    /// dropped before it had handled the request.
+    /// [`NoReplyError`] if the [`Reply`] was dropped without a reply: by the handler, or with a
+    /// machine that was dropped before it had handled the request.
     ///
     /// # Blocking
-    /// Until the reply has come, or none can come: spins for 1 to 4 µs, then sleeps. A handler that waits blocks its
-    /// machine, and waits for ever if the reply is to come from a machine on the same thread.
+    /// Until the reply has come, or none can come: spins for 1 to 4 µs, then sleeps. A handler that
+    /// waits blocks its machine, and waits for ever if the reply is to come from a machine on the
+    /// same thread.
     ///
     /// # Cost
     /// A lock. A sleep costs an allocation, another lock and a wake-up by the kernel.
@@ -204,7 +208,8 @@ impl<R> PendingReply<R> {
     /// As [`wait`](Self::wait).
     ///
     /// # Blocking
-    /// Up to `timeout`, at least for a spin of 1 to 4 µs, and the kernel's timer slack (50 µs unless set otherwise).
+    /// Up to `timeout`, at least for a spin of 1 to 4 µs, and the kernel's timer slack (50 µs
+    /// unless set otherwise).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<R>, NoReplyError> {
         // Without a deadline if it exceeds the clock's range.
         self.wait_until(Instant::now().checked_add(timeout))
@@ -268,10 +273,12 @@ impl<R> fmt::Debug for PendingReply<R> {
 }
 
 impl<M> Address<M> {
-    /// Sends a request: a message made by `message`, which carries the [`Reply`]. Returns the pending reply.
+    /// Sends a request: a message made by `message`, which carries the [`Reply`]. Returns the
+    /// pending reply.
     ///
-    /// With the feature `async`, `address.request(..)?.await` waits for the reply. A task that also waits for space in
-    /// a full inbox sends one part of [`Reply::pair`] by `send_async`, and awaits the other.
+    /// With the feature `async`, `address.request(..)?.await` waits for the reply. A task that also
+    /// waits for space in a full inbox sends one part of [`Reply::pair`] by `send_async`, and
+    /// awaits the other.
     ///
     /// # Errors
     /// As [`send`](Self::send).

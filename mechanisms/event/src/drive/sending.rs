@@ -12,10 +12,10 @@ impl<M> Address<M> {
     /// Sends a message, and wakes the machine if it sleeps. While the inbox is full, waits for
     /// space, under any [`WhenFull`](crate::WhenFull). For tasks of any executor.
     ///
-    /// Tasks that wait are woken in the order in which they began to wait, one once half of the inbox is free. While
-    /// other senders keep it fuller, one is woken after each 1024 messages (`inbox_messages_max`, if that is less), if
-    /// there is space. One that has sent its message wakes the next. A sender that does not wait may take the space
-    /// first. No time limit applies.
+    /// Tasks that wait are woken in the order in which they began to wait, one once half of the
+    /// inbox is free. While other senders keep it fuller, one is woken after each 1024 messages
+    /// (`inbox_messages_max`, if that is less), if there is space. One that has sent its message
+    /// wakes the next. A sender that does not wait may take the space first. No time limit applies.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};
@@ -37,22 +37,25 @@ impl<M> Address<M> {
     /// ```
     ///
     /// # Errors
-    /// [`SendError::Closed`] returns the message when the machine is closed or dropped; never [`SendError::Full`].
+    /// [`SendError::Closed`] returns the message when the machine is closed or dropped; never
+    /// [`SendError::Full`].
     ///
     /// # Panics
     /// If the future is polled after it has completed.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it has completed, the message was not sent and is dropped; if the task was woken
-    /// already, the next one is woken instead. To keep the message, use [`send`](Self::send).
+    /// If the future is dropped before it has completed, the message was not sent and is dropped;
+    /// if the task was woken already, the next one is woken instead. To keep the message, use
+    /// [`send`](Self::send).
     ///
     /// # Blocking
-    /// Never, unless other tasks wait: then for the lock of their wakers, which is held for some instructions.
+    /// Never, unless other tasks wait: then for the lock of their wakers, which is held for some
+    /// instructions.
     ///
     /// # Cost
-    /// If there is space, like [`send`](Self::send); otherwise also some locks, and a wake-up of the machine if it
-    /// sleeps. Once a task has waited, the machines of that thread check for waiting tasks: a fence for each batch of
-    /// messages, and when they become idle.
+    /// If there is space, like [`send`](Self::send); otherwise also some locks, and a wake-up of
+    /// the machine if it sleeps. Once a task has waited, the machines of that thread check for
+    /// waiting tasks: a fence for each batch of messages, and when they become idle.
     pub fn send_async(&self, message: M) -> Sending<'_, M> {
         Sending {
             shared: self.shared(),
@@ -90,7 +93,8 @@ impl<M> Future for Sending<'_, M> {
             Err(PushError::Full(refused)) => {
                 *message = Some(refused);
                 shared.shared_thread.set_async_senders();
-                // The machine may sleep with a full inbox, if all messages were sent without waking it.
+                // The machine may sleep with a full inbox, if all messages were sent without waking
+                // it.
                 shared.notify();
                 Poll::Pending
             }

@@ -24,7 +24,8 @@ pub(crate) struct SharedThreadState {
     wake_when: WakeWhen,
 }
 
-/// Flags that other threads set. Rarely written, so that every CPU keeps a copy of their cache line.
+/// Flags that other threads set. Rarely written, so that every CPU keeps a copy of their cache
+/// line.
 struct ThreadFlags {
     /// `true` if a stop was requested.
     stop: AtomicBool,
@@ -46,8 +47,8 @@ impl SharedThreadState {
         })
     }
 
-    /// Wakes the thread if it sleeps; returns `true` if it slept. Under [`WakeWhen::EachMessage`], makes the system
-    /// call even if the thread is awake. Called after the message was enqueued.
+    /// Wakes the thread if it sleeps; returns `true` if it slept. Under [`WakeWhen::EachMessage`],
+    /// makes the system call even if the thread is awake. Called after the message was enqueued.
     #[inline]
     pub(crate) fn wake(&self) -> bool {
         let has_woken = self.unparker.unpark_with(|| self.wake_sleeper());
@@ -70,8 +71,8 @@ impl SharedThreadState {
     /// none.
     #[cold]
     fn wake_sleeper(&self) {
-        // Acquire: pairs with the fence in eventfd(), by the unparker's word: it says that the thread sleeps in epoll,
-        // which it does only after that fence.
+        // Acquire: pairs with the fence in eventfd(), by the unparker's word: it says that the
+        // thread sleeps in epoll, which it does only after that fence.
         fence(Ordering::Acquire);
         let Some(eventfd) = self.eventfd.get() else { return };
         match retry_on_intr(|| rustix::io::write(eventfd, &1u64.to_ne_bytes())) {
@@ -124,7 +125,8 @@ impl SharedThreadState {
     #[cfg(feature = "async")]
     pub(crate) fn set_async_senders(&self) {
         if !self.has_async_senders() {
-            // Relaxed: ordered by the fences of the wake and of the thread's declaration that it sleeps.
+            // Relaxed: ordered by the fences of the wake and of the thread's declaration that it
+            // sleeps.
             self.flags.async_senders.store(true, Ordering::Relaxed);
         }
     }
@@ -144,7 +146,8 @@ impl SharedThreadState {
         self.is_stop_requested() || (!had_async_senders && self.has_async_senders())
     }
 
-    /// Registers the calling thread as the thread that runs these machines, until the returned guard is dropped.
+    /// Registers the calling thread as the thread that runs these machines, until the returned
+    /// guard is dropped.
     pub(crate) fn enter_run(&self) -> RunGuard {
         let state = ptr::from_ref(self);
         // Fails while the thread's locals are dropped; then is_running_here() returns `false`.
@@ -161,8 +164,9 @@ impl SharedThreadState {
 }
 
 thread_local! {
-    /// Shared states of the machines that the present thread runs. There is more than one if a handler runs other
-    /// machines, or several fibers run machines. The pointers are compared, never dereferenced.
+    /// Shared states of the machines that the present thread runs. There is more than one if a
+    /// handler runs other machines, or several fibers run machines. The pointers are compared,
+    /// never dereferenced.
     static RUNNING_HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -35,8 +35,8 @@ impl Signals {
     /// Blocks these signals and opens a descriptor that receives them.
     ///
     /// # Errors
-    /// [`SignalError::SystemCall`] when a number is no signal or no descriptor is available; then no
-    /// signal is blocked.
+    /// [`SignalError::SystemCall`] when a number is no signal or no descriptor is available; then
+    /// no signal is blocked.
     pub fn block(signals: &[i32]) -> Result<Self, SignalError> {
         match raw::signals::block_signals(signals) {
             Ok(fd) => Ok(Self { fd }),

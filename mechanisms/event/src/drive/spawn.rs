@@ -39,7 +39,8 @@ impl<T> ThreadHandle<T> {
     /// Blocks until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.
     ///
     /// # Panics
-    /// Panics if the thread panicked outside a handler (in a message's drop, for example), with the same payload.
+    /// Panics if the thread panicked outside a handler (in a message's drop, for example), with the
+    /// same payload.
     pub fn join(self) -> (T, Result<EndReason, RunError>) {
         match self.thread.join() {
             Ok(outcome) => outcome,
@@ -58,7 +59,8 @@ fn run_on_thread<T: Send + 'static>(
     stopper: Stopper,
     run: fn(&mut T) -> Result<EndReason, RunError>,
 ) -> Result<ThreadHandle<T>, SpawnError<T>> {
-    // A failed `Builder::spawn` drops its closure; the slot keeps the machine from being dropped with it.
+    // A failed `Builder::spawn` drops its closure; the slot keeps the machine from being dropped
+    // with it.
     let slot = Arc::new(Mutex::new(Some(machine)));
     let taken = Arc::clone(&slot);
     let started = thread.spawn(move || {

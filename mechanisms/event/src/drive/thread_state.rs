@@ -32,7 +32,8 @@ pub(crate) struct ThreadState {
     signals: Option<Signals>,
     /// `true` once the thread has run the machines.
     has_run: bool,
-    /// `true` if [`has_async_senders`](Self::has_async_senders) returned `true` when it was last called.
+    /// `true` if [`has_async_senders`](Self::has_async_senders) returned `true` when it was last
+    /// called.
     had_async_senders: bool,
     /// Number of sleeps.
     parks: u64,
@@ -65,7 +66,8 @@ impl LocalQueue {
 
 const _: () = assert!(size_of::<LocalQueue>() == 64, "a cache line");
 
-/// Queue of the machines that have work, each at most once. They are linked by [`LocalQueue::next_in_run_queue`].
+/// Queue of the machines that have work, each at most once. They are linked by
+/// [`LocalQueue::next_in_run_queue`].
 struct RunQueue {
     /// First machine; [`END`] if the queue is empty.
     first: u32,
@@ -73,9 +75,11 @@ struct RunQueue {
     last: u32,
 }
 
-/// Value in place of the machine after the last one of the run queue; more than any machine's index.
+/// Value in place of the machine after the last one of the run queue; more than any machine's
+/// index.
 const END: u32 = u32::MAX;
-/// Value of `next_in_run_queue` for a machine that is not in the run queue; more than any machine's index.
+/// Value of `next_in_run_queue` for a machine that is not in the run queue; more than any machine's
+/// index.
 const NOT_QUEUED: u32 = u32::MAX - 1;
 
 impl RunQueue {
@@ -100,14 +104,15 @@ impl RunQueue {
 // microsecond ahead or behind, so that a sleep would end too early.
 pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 
-/// Maximum sleep, in ns, while senders wait for space in an inbox. The sender that was woken may have timed out
-/// without notifying this thread, and then the next one must be woken.
+/// Maximum sleep, in ns, while senders wait for space in an inbox. The sender that was woken may
+/// have timed out without notifying this thread, and then the next one must be woken.
 const ADMIT_AGAIN_NS: u64 = 1_000_000;
-/// Maximum sleep, in ns, while a push has started and is not finished. Its sender runs at this moment, or was preempted
-/// in the middle of the push.
+/// Maximum sleep, in ns, while a push has started and is not finished. Its sender runs at this
+/// moment, or was preempted in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// Maximum time, in ns, for which a thread with descriptors spins and yields. It does not check them meanwhile.
+/// Maximum time, in ns, for which a thread with descriptors spins and yields. It does not check
+/// them meanwhile.
 const UNWATCHED_NS_MAX: u64 = 1_000_000;
 
 /// Returns the deadline of a sleep: `deadline_ns`, or earlier if senders wait for space. Then it is
@@ -179,8 +184,8 @@ impl ThreadState {
         self.reactor.as_mut().ok_or_else(|| ("epoll_create1", Errno::BADF.into()))
     }
 
-    /// Removes a descriptor whose watch has stopped from the epoll set. Closing it would not be enough: another
-    /// reference to the open file keeps the entry.
+    /// Removes a descriptor whose watch has stopped from the epoll set. Closing it would not be
+    /// enough: another reference to the open file keeps the entry.
     pub(crate) fn unwatch(&mut self, source: &dyn AsFd) {
         if let Some(reactor) = &self.reactor {
             // The only expected error is that the descriptor is not in the set, which is the goal.
@@ -269,8 +274,8 @@ impl ThreadState {
         self.parker.poll_eagerly(shared.unparker(), &mut || poll() || shared.is_stop_requested())
     }
 
-    /// Yields at intervals to threads of this CPU to which messages were sent, unless the run is to end. `handled` is the
-    /// number of messages just handled.
+    /// Yields at intervals to threads of this CPU to which messages were sent, unless the run is to
+    /// end. `handled` is the number of messages just handled.
     #[inline]
     pub(crate) fn share_cpu(&mut self, handled: u32) {
         if !self.is_ending {
@@ -345,8 +350,8 @@ impl ThreadState {
         answer
     }
 
-    /// Records a message to a machine of another thread, which may reply. `has_woken` is `true` if that thread slept and
-    /// was woken.
+    /// Records a message to a machine of another thread, which may reply. `has_woken` is `true` if
+    /// that thread slept and was woken.
     #[inline]
     pub(crate) fn record_sent_to(&mut self, other: &SharedThreadState, has_woken: bool) {
         self.parker.record_sent(self.shared.unparker(), has_woken);
@@ -394,7 +399,8 @@ impl ThreadState {
         stats.spins = self.spins;
     }
 
-    /// Puts a message into the queue of another machine of the group, and appends the machine to the run queue.
+    /// Puts a message into the queue of another machine of the group, and appends the machine to
+    /// the run queue.
     #[inline(always)]
     pub(crate) fn push_to<N: Send + 'static>(
         &mut self,
@@ -411,8 +417,9 @@ impl ThreadState {
         Ok(())
     }
 
-    /// Puts the message `wrap(value)` into the queue of another machine of the group, and appends the machine to the
-    /// run queue. Returns the value instead if the queue is not empty, or the machine was removed.
+    /// Puts the message `wrap(value)` into the queue of another machine of the group, and appends
+    /// the machine to the run queue. Returns the value instead if the queue is not empty, or the
+    /// machine was removed.
     #[inline(always)]
     pub(crate) fn push_first_to<N: Send + 'static, V>(
         &mut self,

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Set of subscribed machines, each of which receives every value that a [`Publisher`] posts.
 ///
-/// The machines may have different message types: each subscription converts a posted value into a message of its
-/// machine. The subscribers of one posting share one value.
+/// The machines may have different message types: each subscription converts a posted value into a
+/// message of its machine. The subscribers of one posting share one value.
 ///
 /// ```
 /// use handover_event::{Config, Machine, PoolArc, Topic, handler};
@@ -41,7 +41,8 @@ pub struct Topic<T> {
 
 /// State shared by a topic and its publishers.
 struct TopicState<T> {
-    /// Version of `subscribers`. A new version tells publishers, without the lock, to load the list again.
+    /// Version of `subscribers`. A new version tells publishers, without the lock, to load the list
+    /// again.
     version: AtomicU64,
     subscribers: Mutex<SubscriberList<T>>,
 }
@@ -56,8 +57,9 @@ trait Subscriber<T>: Send + Sync {
     fn shared_thread(&self) -> &SharedThreadState;
     /// Sends the value to the subscriber; returns `true` if its inbox accepted the value.
     fn send(&self, value: PoolArc<T>) -> bool;
-    /// Sends the value from the thread that runs `local_machines`; returns `true` if the subscriber's inbox accepted
-    /// the value. No synchronisation is needed if the subscriber is one of these machines.
+    /// Sends the value from the thread that runs `local_machines`; returns `true` if the
+    /// subscriber's inbox accepted the value. No synchronisation is needed if the subscriber is one
+    /// of these machines.
     fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> bool;
     fn is_closed(&self) -> bool;
 }
@@ -65,7 +67,8 @@ trait Subscriber<T>: Send + Sync {
 /// Address of a subscribed machine, and the closure that makes its messages.
 struct Subscription<M, F> {
     address: Address<M>,
-    /// Thread of the machine. It is a copy of the address's field, which is read without a pointer indirection.
+    /// Thread of the machine. It is a copy of the address's field, which is read without a pointer
+    /// indirection.
     shared_thread: Arc<SharedThreadState>,
     /// Index of the machine in its group, a copy like `shared_thread`.
     machine: u32,
@@ -106,8 +109,8 @@ where
 }
 
 impl<M: Send + 'static, F> Subscription<M, F> {
-    /// Sends the value in the ways that [`LocalMachines::send_first`] does not. Not inlined, so that
-    /// [`send_from`](Subscriber::send_from) needs no stack frame.
+    /// Sends the value in the ways that [`LocalMachines::send_first`] does not. Not inlined, so
+    /// that [`send_from`](Subscriber::send_from) needs no stack frame.
     #[inline(never)]
     fn send_otherwise<T>(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> bool
     where
@@ -156,7 +159,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
         M: Send + 'static,
         F: Fn(PoolArc<T>) -> M + Send + Sync + 'static,
     {
-        // Made outside the closure, so that a refused subscription is dropped after the lock is released.
+        // Made outside the closure, so that a refused subscription is dropped after the lock is
+        // released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription {
             address: address.clone(),
             shared_thread: Arc::clone(&address.shared().shared_thread),
@@ -173,8 +177,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
         })
     }
 
-    /// Unsubscribes a machine from all later postings; returns `false` if it was not subscribed. Values already in its
-    /// inbox are still handled.
+    /// Unsubscribes a machine from all later postings; returns `false` if it was not subscribed.
+    /// Values already in its inbox are still handled.
     ///
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
@@ -188,15 +192,15 @@ impl<T: Send + Sync + 'static> Topic<T> {
         self.state.subscribers().len()
     }
 
-    /// Creates a publisher; each thread that posts needs one of its own. At most `values_max` of its values can be in
-    /// use at a time.
+    /// Creates a publisher; each thread that posts needs one of its own. At most `values_max` of
+    /// its values can be in use at a time.
     #[must_use]
     pub fn publisher(&self, values_max: u32) -> Publisher<T> {
         Publisher {
             topic: self.clone(),
             pool: Pool::new(values_max),
-            // Acquire: pairs with the Release in replace_list(). If the version is older than the list,
-            // the first posting reloads the list.
+            // Acquire: pairs with the Release in replace_list(). If the version is older than the
+            // list, the first posting reloads the list.
             version: self.state.version.load(Ordering::Acquire),
             subscribers: self.state.subscribers(),
         }
@@ -214,8 +218,9 @@ impl<T> TopicState<T> {
         &self,
         change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
     ) -> bool {
-        // Declared before the lock guard, so that the old list is dropped after the lock is released: dropping the
-        // last reference to it drops closures of the user, whose captures may use this topic.
+        // Declared before the lock guard, so that the old list is dropped after the lock is
+        // released: dropping the last reference to it drops closures of the user, whose captures
+        // may use this topic.
         let _replaced;
         let mut list = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(changed) = change(&list) else { return false };
@@ -280,7 +285,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Ok(self.send_to_subscribers(shares, |subscriber, value| subscriber.send(value)))
     }
 
-    /// Sends each subscriber a reference, as [`post`](Self::post) does, from the thread that runs `local_machines`.
+    /// Sends each subscriber a reference, as [`post`](Self::post) does, from the thread that runs
+    /// `local_machines`.
     #[inline(never)]
     pub(crate) fn send_from(
         &self,
@@ -299,7 +305,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         self.pool.put_shared(value, self.subscribers.len() as u32) // far below 2^32
     }
 
-    /// Sends each subscriber a reference to the value, and unsubscribes closed machines; returns the counts.
+    /// Sends each subscriber a reference to the value, and unsubscribes closed machines; returns
+    /// the counts.
     #[inline(always)]
     fn send_to_subscribers(
         &self,

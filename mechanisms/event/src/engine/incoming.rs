@@ -4,10 +4,11 @@ use super::inbox::Inbox;
 
 /// Inboxes that a thread checks before it sleeps.
 ///
-/// Messages are handled in the order in which their senders were given a slot, and a sender fills its slot a moment
-/// later. A sender that is preempted in between hides the messages behind it. Their senders have already woken the
-/// thread, in vain, and the preempted sender does not wake it if it uses `send_quiet`. So a thread must not sleep for
-/// long while a push has begun: it checks again after a short time.
+/// Messages are handled in the order in which their senders were given a slot, and a sender fills
+/// its slot a moment later. A sender that is preempted in between hides the messages behind it.
+/// Their senders have already woken the thread, in vain, and the preempted sender does not wake it
+/// if it uses `send_quiet`. So a thread must not sleep for long while a push has begun: it checks
+/// again after a short time.
 pub trait IncomingMessages {
     /// Returns `true` if a message can be popped. After `false`, a sender may have pushed one
     /// since.

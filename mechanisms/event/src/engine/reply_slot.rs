@@ -1,6 +1,7 @@
 //! Slot for the reply to one request: the protocol, without threads and time.
 //!
-//! A lock protects the slot. Each end holds it for some instructions, and not while it runs foreign code.
+//! A lock protects the slot. Each end holds it for some instructions, and not while it runs foreign
+//! code.
 
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::{Mutex, MutexGuard};
@@ -54,8 +55,8 @@ impl<R> ReplySlot<R> {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Polls for the end of the wait; called by the requester. Until then, registers `waker` in place of an earlier
-    /// one.
+    /// Polls for the end of the wait; called by the requester. Until then, registers `waker` in
+    /// place of an earlier one.
     pub fn poll_ended(&self, waker: &Waker) -> Poll<()> {
         if self.has_ended() {
             return Poll::Ready(());
@@ -70,8 +71,8 @@ impl<R> ReplySlot<R> {
         Poll::Pending
     }
 
-    /// Takes the reply, `None` if there is none; called by the requester. If the wait has not ended, removes the
-    /// registered waker.
+    /// Takes the reply, `None` if there is none; called by the requester. If the wait has not
+    /// ended, removes the registered waker.
     pub fn take(&self) -> Poll<Option<R>> {
         let mut state = self.lock();
         let removed = match &mut *state {

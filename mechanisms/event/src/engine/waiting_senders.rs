@@ -1,7 +1,9 @@
-//! Senders that wait for space in a full inbox, threads and tasks: the protocol, without system calls and time.
+//! Senders that wait for space in a full inbox, threads and tasks: the protocol, without system
+//! calls and time.
 //!
-//! A sender counts or registers itself, fences, tries once more and sleeps; the machine takes messages out, fences and
-//! checks for senders. Whichever fence comes first: either the sender finds space, or the machine sees the sender.
+//! A sender counts or registers itself, fences, tries once more and sleeps; the machine takes
+//! messages out, fences and checks for senders. Whichever fence comes first: either the sender
+//! finds space, or the machine sees the sender.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
@@ -28,8 +30,8 @@ struct WaitingState {
 }
 
 impl WaitingSenders {
-    /// Repeats `push` while the inbox is full, until `sleep` returns `false`; returns the last result. Called by a
-    /// thread.
+    /// Repeats `push` while the inbox is full, until `sleep` returns `false`; returns the last
+    /// result. Called by a thread.
     ///
     /// `sleep` is called with a word and the value that it has while the sender may sleep. It must
     /// return at once if the word differs, and when [`admit`](Self::admit) wakes the sender; it may
@@ -44,7 +46,8 @@ impl WaitingSenders {
         // Relaxed: ordered by the fence in the loop.
         self.state.waiting.fetch_add(1, Ordering::Relaxed);
         let answer = loop {
-            // Acquire: pairs with the Release in admit(): after a change that is seen here, push() sees the space.
+            // Acquire: pairs with the Release in admit(): after a change that is seen here, push()
+            // sees the space.
             let changes = self.state.changes.load(Ordering::Acquire);
             // SeqCst: pairs with the fence in has_waiting(); see the module's documentation.
             fence(Ordering::SeqCst);
@@ -83,7 +86,8 @@ impl WaitingSenders {
                 return answer;
             }
         };
-        // Contains the fence that pairs with the one in has_waiting(); see the module's documentation.
+        // Contains the fence that pairs with the one in has_waiting(); see the module's
+        // documentation.
         self.state.tasks.register(registration, waker);
         let answer = push(message);
         if !matches!(answer, Err(PushError::Full(_))) {
@@ -92,7 +96,8 @@ impl WaitingSenders {
         answer
     }
 
-    /// Ends the wait of a task. The machine admits one task at a time, so a task that was admitted admits the next.
+    /// Ends the wait of a task. The machine admits one task at a time, so a task that was admitted
+    /// admits the next.
     #[cfg(feature = "async")]
     pub fn leave(&self, registration: &mut Registration) {
         if !self.state.tasks.unregister(registration) {
@@ -100,10 +105,12 @@ impl WaitingSenders {
         }
     }
 
-    /// Returns `true` if senders wait for space; called by the machine after it has removed messages.
+    /// Returns `true` if senders wait for space; called by the machine after it has removed
+    /// messages.
     #[inline]
     pub fn has_waiting(&self) -> bool {
-        // SeqCst: pairs with the fences in wait() and WakerQueue::register(); see the module's documentation.
+        // SeqCst: pairs with the fences in wait() and WakerQueue::register(); see the module's
+        // documentation.
         fence(Ordering::SeqCst);
         // Relaxed, like the load in is_empty(): ordered by the fence.
         self.state.waiting.load(Ordering::Relaxed) != 0 || !self.state.tasks.is_empty()

@@ -11,8 +11,8 @@
 //! in turn. So there is no free list, and no contention between threads. A value with a single
 //! holder costs one read-modify-write in its life.
 //!
-//! A pool that is dropped while values are in use marks their slots with ORPHAN_BIT; the last of these slots
-//! to be freed frees its chunk.
+//! A pool that is dropped while values are in use marks their slots with ORPHAN_BIT; the last of
+//! these slots to be freed frees its chunk.
 
 use crate::PoolFull;
 use core::fmt;
@@ -43,7 +43,8 @@ const CHUNK_SLOTS_MIN: usize = 16;
 /// Slot of a pool, alone on its cache lines, because several threads write its word.
 #[repr(align(64))]
 struct Slot<T> {
-    /// State: [`FREE`], [`DYING`], or [`ONE_HANDLE`] plus the number of further handles; and the [`ORPHAN_BIT`].
+    /// State: [`FREE`], [`DYING`], or [`ONE_HANDLE`] plus the number of further handles; and the
+    /// [`ORPHAN_BIT`].
     word: AtomicU32,
     /// Chunk that contains the slot.
     chunk: NonNull<Chunk<T>>,
@@ -124,8 +125,8 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Moves a value into a free slot, and returns an iterator over `holders_count` shared handles of it. This is
-    /// cheaper than as many clones, because their number is written once.
+    /// Moves a value into a free slot, and returns an iterator over `holders_count` shared handles
+    /// of it. This is cheaper than as many clones, because their number is written once.
     ///
     /// ```
     /// use handover_event::Pool;
@@ -186,7 +187,8 @@ impl<T> Pool<T> {
     fn is_free(slot: NonNull<Slot<T>>) -> bool {
         // SAFETY: only a pool's drop gives up its chunks, so the chunk of this slot is alive.
         let slot = unsafe { slot.as_ref() };
-        // Acquire: pairs with the Release in FreeOnDrop's drop: the last holder's accesses come before the reuse.
+        // Acquire: pairs with the Release in FreeOnDrop's drop: the last holder's accesses come
+        // before the reuse.
         slot.word.load(Ordering::Acquire) == FREE
     }
 
@@ -196,7 +198,8 @@ impl<T> Pool<T> {
         // SAFETY: `slot` belongs to this pool, whose drop alone gives up its chunks.
         let place = unsafe { slot.as_ref() };
         place.value.with_mut(|at| {
-            // SAFETY: the slot is free, and only its pool, which is borrowed mutably, fills a free slot.
+            // SAFETY: the slot is free, and only its pool, which is borrowed mutably, fills a free
+            // slot.
             unsafe { at.cast::<T>().write(value) };
         });
         // Relaxed: handing a holder to another thread synchronises.
@@ -231,7 +234,8 @@ impl<T> Pool<T> {
         unsafe { chunk.as_mut() }.slots = slots;
         self.chunks.push(chunk);
         let first = self.slots.len();
-        // SAFETY: the chunk was allocated above, and from here on only shared references to it are made.
+        // SAFETY: the chunk was allocated above, and from here on only shared references to it are
+        // made.
         let slots = unsafe { chunk.as_ref() }.slots.iter();
         self.slots.extend(slots.map(NonNull::from));
         self.next_index = (first + 1) % self.slots.len();
@@ -242,16 +246,19 @@ impl<T> Pool<T> {
 impl<T> Drop for Pool<T> {
     fn drop(&mut self) {
         for &chunk in &self.chunks {
-            // SAFETY: this pool's own count, stored below, keeps the chunk alive until release_one().
+            // SAFETY: this pool's own count, stored below, keeps the chunk alive until
+            // release_one().
             let seen = unsafe { chunk.as_ref() };
-            // Relaxed: no other thread reads the count before it sees ORPHAN_BIT on a slot, which publishes it.
+            // Relaxed: no other thread reads the count before it sees ORPHAN_BIT on a slot, which
+            // publishes it.
             seen.orphans.store(1, Ordering::Relaxed);
             for slot in &seen.slots {
                 // Relaxed: published by the mark below. Counted before the mark: a thread that sees
                 // the mark decrements the count.
                 seen.orphans.fetch_add(1, Ordering::Relaxed);
-                // AcqRel: pairs with the exchange in FreeOnDrop's drop: either that exchange sees the mark, or this
-                // one sees that the slot is free, and no thread accesses the slot any more.
+                // AcqRel: pairs with the exchange in FreeOnDrop's drop: either that exchange sees
+                // the mark, or this one sees that the slot is free, and no thread accesses the slot
+                // any more.
                 if slot.word.fetch_or(ORPHAN_BIT, Ordering::AcqRel) == FREE {
                     seen.orphans.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -268,9 +275,11 @@ impl<T> Chunk<T> {
     fn release_one(chunk: NonNull<Self>) {
         // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };
-        // AcqRel: pairs with itself: accesses to the slots by other threads come before the deallocation.
+        // AcqRel: pairs with itself: accesses to the slots by other threads come before the
+        // deallocation.
         if seen.orphans.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: allocated by Box::new() in grow(); with the count at zero no handle to it is left.
+            // SAFETY: allocated by Box::new() in grow(); with the count at zero no handle to it is
+            // left.
             drop(unsafe { Box::from_raw(chunk.as_ptr()) });
         }
     }
@@ -282,20 +291,24 @@ struct FreeOnDrop<T>(NonNull<Slot<T>>);
 impl<T> Drop for FreeOnDrop<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the slot belongs to this thread until its word says FREE, and keeps its chunk alive until then.
+        // SAFETY: the slot belongs to this thread until its word says FREE, and keeps its chunk
+        // alive until then.
         let slot = unsafe { self.0.as_ref() };
         let chunk = slot.chunk;
-        // Relaxed: this thread is the only one that changes the state, and the pool's drop only sets the other bit.
+        // Relaxed: this thread is the only one that changes the state, and the pool's drop only
+        // sets the other bit.
         let state = slot.word.load(Ordering::Relaxed) & STATE_MASK;
-        // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the mark in Pool's drop.
-        // A subtraction, since x86 has no single instruction that clears bits and returns the former ones.
+        // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the
+        // mark in Pool's drop. A subtraction, since x86 has no single instruction that clears bits
+        // and returns the former ones.
         if slot.word.fetch_sub(state, Ordering::AcqRel) & ORPHAN_BIT != 0 {
             Chunk::release_one(chunk);
         }
     }
 }
 
-/// Unique handle of a value in a [`Pool`], for reading and changing it. Dropping it drops the value and frees the slot.
+/// Unique handle of a value in a [`Pool`], for reading and changing it. Dropping it drops the value
+/// and frees the slot.
 pub struct PoolBox<T> {
     slot: NonNull<Slot<T>>,
 }
@@ -323,9 +336,11 @@ impl<T> PoolBox<T> {
         let slot = self.slot;
         core::mem::forget(self);
         let free = FreeOnDrop(slot);
-        // SAFETY: `self` was the slot's only holder, and `free` keeps the slot in use until it is dropped.
+        // SAFETY: `self` was the slot's only holder, and `free` keeps the slot in use until it is
+        // dropped.
         let value = unsafe { value_cell(&free.0) }.with(|at| {
-            // SAFETY: a slot in use holds a value; it is not read or dropped again, as `free` only frees the slot.
+            // SAFETY: a slot in use holds a value; it is not read or dropped again, as `free` only
+            // frees the slot.
             unsafe { at.cast::<T>().read() }
         });
         drop(free);
@@ -339,7 +354,8 @@ impl<T> PoolBox<T> {
 /// The slot is in use, and the caller is one of its holders for as long as the reference is used.
 #[inline]
 unsafe fn value_cell<T>(slot: &NonNull<Slot<T>>) -> &UnsafeCell<MaybeUninit<T>> {
-    // SAFETY: by the contract the slot is in use, and its chunk is alive: the pool or the orphan count holds it.
+    // SAFETY: by the contract the slot is in use, and its chunk is alive: the pool or the orphan
+    // count holds it.
     &unsafe { slot.as_ref() }.value
 }
 
@@ -349,7 +365,8 @@ impl<T> Deref for PoolBox<T> {
     fn deref(&self) -> &T {
         // SAFETY: this handle is the slot's holder, and is borrowed for as long as the reference.
         unsafe { value_cell(&self.slot) }.with(|at| {
-            // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed shared.
+            // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed
+            // shared.
             unsafe { &*at.cast::<T>() }
         })
     }
@@ -360,7 +377,8 @@ impl<T> DerefMut for PoolBox<T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this handle is the slot's holder, and is borrowed for as long as the reference.
         unsafe { value_cell(&self.slot) }.with_mut(|at| {
-            // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed mutably.
+            // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed
+            // mutably.
             unsafe { &mut *at.cast::<T>() }
         })
     }
@@ -384,8 +402,8 @@ impl<T: fmt::Debug> fmt::Debug for PoolBox<T> {
     }
 }
 
-/// Shared handle of a value in a [`Pool`]. Clones refer to the same value, and can only read it; the last one drops the
-/// value. For a shared value that changes, use atomics or a mutex in it.
+/// Shared handle of a value in a [`Pool`]. Clones refer to the same value, and can only read it;
+/// the last one drops the value. For a shared value that changes, use atomics or a mutex in it.
 pub struct PoolArc<T> {
     slot: NonNull<Slot<T>>,
 }
@@ -462,7 +480,8 @@ impl<T> Drop for PoolArc<T> {
     }
 }
 
-/// Iterator over handles of one value that were created together. Dropping it drops those that it has not returned.
+/// Iterator over handles of one value that were created together. Dropping it drops those that it
+/// has not returned.
 pub struct PoolArcs<T> {
     slot: NonNull<Slot<T>>,
     /// Number of handles that are counted in the slot's state and not returned yet.

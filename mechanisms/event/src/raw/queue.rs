@@ -15,12 +15,13 @@ const fn fits<M>() -> bool {
 
 /// Bounded queue of messages whose type is erased, or no queue.
 ///
-/// As a rule a queue contains no more than one message. The first message is stored in the queue itself if it fits,
-/// so that no other cache line is accessed for it.
+/// As a rule a queue contains no more than one message. The first message is stored in the queue
+/// itself if it fits, so that no other cache line is accessed for it.
 pub(crate) struct AnyQueue {
     /// First message of a queue whose messages fit; initialised if `len` is not 0.
     first: FirstMessage,
-    /// Boxed `VecDeque` of the message type, with the messages that are not in `first`, or `()` if there is no queue.
+    /// Boxed `VecDeque` of the message type, with the messages that are not in `first`, or `()` if
+    /// there is no queue.
     others: Box<dyn OtherMessages>,
     /// Type id of the value in `others`, to be compared without a call.
     type_id: TypeId,
@@ -34,15 +35,17 @@ trait OtherMessages: Send {
     /// Drops the message in `first` if the messages of the queue fit.
     ///
     /// # Safety
-    /// `first` belongs to the same queue as `self`. The queue is not empty, and `first` is not read afterwards.
+    /// `first` belongs to the same queue as `self`. The queue is not empty, and `first` is not read
+    /// afterwards.
     unsafe fn drop_first(&self, first: &mut FirstMessage);
 }
 
 impl<M: Send> OtherMessages for VecDeque<M> {
     unsafe fn drop_first(&self, first: &mut FirstMessage) {
         if fits::<M>() {
-            // SAFETY: by the contract `first` belongs to a queue of messages of type `M` that is not empty; if they
-            // fit, it then contains a message. The caller does not read it again.
+            // SAFETY: by the contract `first` belongs to a queue of messages of type `M` that is
+            // not empty; if they fit, it then contains a message. The caller does not read it
+            // again.
             unsafe { first.as_mut_ptr().cast::<M>().drop_in_place() };
         }
     }
@@ -78,7 +81,8 @@ impl AnyQueue {
         self.len
     }
 
-    /// Returns the queue's messages; `None` if there is no queue, or its messages are not of type `M`.
+    /// Returns the queue's messages; `None` if there is no queue, or its messages are not of type
+    /// `M`.
     #[inline(always)]
     pub(crate) fn get_mut<M: Send + 'static>(&mut self) -> Option<Messages<'_, M>> {
         let is_of_type = self.type_id == TypeId::of::<VecDeque<M>>();
@@ -89,14 +93,15 @@ impl AnyQueue {
 impl Drop for AnyQueue {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: both are fields of this queue, whose `len` was compared with 0 above. The queue is being dropped,
-            // so that `first` is not read afterwards.
+            // SAFETY: both are fields of this queue, whose `len` was compared with 0 above. The
+            // queue is being dropped, so that `first` is not read afterwards.
             unsafe { self.others.drop_first(&mut self.first) };
         }
     }
 }
 
-/// Messages of an [`AnyQueue`], whose type is `M`. The methods take it by value, so that it is passed in a register.
+/// Messages of an [`AnyQueue`], whose type is `M`. The methods take it by value, so that it is
+/// passed in a register.
 pub(crate) struct Messages<'a, M> {
     queue: &'a mut AnyQueue,
     message_type: PhantomData<M>,
@@ -107,20 +112,22 @@ impl<M: Send + 'static> Messages<'_, M> {
     #[inline(always)]
     fn others(&mut self) -> &mut VecDeque<M> {
         let others: *mut dyn OtherMessages = &raw mut *self.queue.others;
-        // SAFETY: `AnyQueue::new` alone makes the fields, and sets `type_id` to the type of the value in the box;
-        // neither is written afterwards. `get_mut`, which alone makes a `Messages`, has compared that type with
-        // `VecDeque<M>`. The box is borrowed mutably for as long as the result.
+        // SAFETY: `AnyQueue::new` alone makes the fields, and sets `type_id` to the type of the
+        // value in the box; neither is written afterwards. `get_mut`, which alone makes a
+        // `Messages`, has compared that type with `VecDeque<M>`. The box is borrowed mutably for as
+        // long as the result.
         unsafe { &mut *others.cast::<VecDeque<M>>() }
     }
 
     /// Reads the message in `first`.
     ///
     /// # Safety
-    /// Messages of type `M` fit, the queue contained a message, and `first` is not read again before it is written.
+    /// Messages of type `M` fit, the queue contained a message, and `first` is not read again
+    /// before it is written.
     #[inline(always)]
     unsafe fn read_first(&self) -> M {
-        // SAFETY: by the contract a message is in `first`; `get_mut` has checked that its type is `M`. It is moved out
-        // once, since `first` is not read again.
+        // SAFETY: by the contract a message is in `first`; `get_mut` has checked that its type is
+        // `M`. It is moved out once, since `first` is not read again.
         unsafe { self.queue.first.as_ptr().cast::<M>().read() }
     }
 
@@ -148,8 +155,8 @@ impl<M: Send + 'static> Messages<'_, M> {
     pub(crate) fn push_first(mut self, message: M) {
         debug_assert!(self.is_empty() && self.queue.messages_max > 0);
         if fits::<M>() {
-            // SAFETY: `fits` has compared the size and the alignment of `M` with those of `first`, which is borrowed
-            // mutably.
+            // SAFETY: `fits` has compared the size and the alignment of `M` with those of `first`,
+            // which is borrowed mutably.
             unsafe { self.queue.first.as_mut_ptr().cast::<M>().write(message) };
         } else {
             self.others().push_back(message);
@@ -167,7 +174,8 @@ impl<M: Send + 'static> Messages<'_, M> {
         if !fits::<M>() {
             return self.others().pop_front();
         }
-        // SAFETY: messages fit, and `len`, which was 1, is 0 now, so that `first` is written before it is read again.
+        // SAFETY: messages fit, and `len`, which was 1, is 0 now, so that `first` is written before
+        // it is read again.
         Some(unsafe { self.read_first() })
     }
 
@@ -175,8 +183,8 @@ impl<M: Send + 'static> Messages<'_, M> {
     pub(crate) fn move_to(mut self, to: &mut VecDeque<M>) {
         let has_first = fits::<M>() && !self.is_empty();
         self.queue.len = 0;
-        // SAFETY: messages fit, and `len`, which was not 0, is 0 now, so that `first` is written before it is read
-        // again.
+        // SAFETY: messages fit, and `len`, which was not 0, is 0 now, so that `first` is written
+        // before it is read again.
         let first = has_first.then(|| unsafe { self.read_first() });
         let others = self.others();
         if to.is_empty() && !others.is_empty() {

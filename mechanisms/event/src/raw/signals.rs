@@ -12,7 +12,8 @@ pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, i
     let answer = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     check("sigemptyset", answer)?;
     for &signal in signals {
-        // SAFETY: sigemptyset initialised the set above; sigaddset returns an error for an invalid number.
+        // SAFETY: sigemptyset initialised the set above; sigaddset returns an error for an invalid
+        // number.
         let answer = unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         check("sigaddset", answer)?;
     }

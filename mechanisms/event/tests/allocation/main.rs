@@ -12,8 +12,9 @@ use handover_event::{
 };
 use std::time::Duration;
 
-/// Returns the least number of allocations in a call of `work`, of ten calls after one for warm-up: buffers grow until a
-/// call needs no more, and how many timers share a slot of the wheel depends on the time.
+/// Returns the least number of allocations in a call of `work`, of ten calls after one for warm-up:
+/// buffers grow until a call needs no more, and how many timers share a slot of the wheel depends
+/// on the time.
 fn allocations(mut work: impl FnMut()) -> usize {
     work();
     let calls = (0..10).map(|_| {

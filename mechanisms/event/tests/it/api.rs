@@ -463,7 +463,8 @@ enum PosterMessage {
     Passed(u32),
 }
 
-/// Machine that posts on request, and passes a number to another machine before and after; it keeps what it receives.
+/// Machine that posts on request, and passes a number to another machine before and after; it keeps
+/// what it receives.
 struct Poster {
     publisher: Publisher<u32>,
     other: Option<Address<PosterMessage>>,
@@ -834,7 +835,8 @@ impl Drop for AsksWhenDropped {
     }
 }
 
-/// Dropping a subscriber's closure may call methods of the topic, which would deadlock if the topic's lock were held.
+/// Dropping a subscriber's closure may call methods of the topic, which would deadlock if the
+/// topic's lock were held.
 #[test]
 fn subscription_is_dropped_without_the_lock_of_its_topic() {
     let (done, is_done) = mpsc::channel();

@@ -1,4 +1,5 @@
-//! Refusals by the system: each is reported as an error, and the value that was passed in comes back.
+//! Refusals by the system: each is reported as an error, and the value that was passed in comes
+//! back.
 
 use handover_event::{
     Config, EndReason, Group, Interest, Machine, MachineError, ParkOn, Ready, Signals,
@@ -10,7 +11,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Runs one test of this file in a child process, since limits and signal masks belong to a process.
+/// Runs one test of this file in a child process, since limits and signal masks belong to a
+/// process.
 fn run_in_child_process(test: &str) {
     let executable = std::env::current_exe().expect("find this test's executable");
     let output = Command::new(executable)
@@ -23,7 +25,8 @@ fn run_in_child_process(test: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Returns `true` in the child process that [`run_in_child_process`] started for `test`; otherwise runs that child.
+/// Returns `true` in the child process that [`run_in_child_process`] started for `test`; otherwise
+/// runs that child.
 fn is_child_process(test: &str) -> bool {
     let is_child_process = std::env::var("HANDOVER_ALONE").is_ok_and(|name| name == test);
     if !is_child_process {
@@ -95,7 +98,8 @@ fn requested_signal_stops_a_machine_and_is_reported() {
     }
     let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");
     let raise = handler(|signal: i32, _cx| {
-        // Sent to this very thread, which blocks the signal; other threads of the test process may not block it.
+        // Sent to this very thread, which blocks the signal; other threads of the test process may
+        // not block it.
         signal_hook::low_level::raise(signal).expect("a signal");
     });
     let mut machine = Machine::new(raise, Config::default()).expect("valid");

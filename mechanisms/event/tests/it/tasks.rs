@@ -211,8 +211,8 @@ async fn send_all(address: Address<u64>) {
     }
 }
 
-/// Runs a machine, alone and in a group, under each policy, to which tasks send that `start` starts. Hangs if a wake-up
-/// is lost.
+/// Runs a machine, alone and in a group, under each policy, to which tasks send that `start`
+/// starts. Hangs if a wake-up is lost.
 fn run_machines(mut start: impl FnMut(u64, Address<u64>)) {
     for when_full in POLICIES {
         let adder = || Adder { sum: 0, count: 0 };

@@ -31,7 +31,8 @@ impl Barrier {
         Self { participants_count, arrived: Waitlist::new(0) }
     }
 
-    /// Waits until all participants have called this function; returns `true` to the participant that called last.
+    /// Waits until all participants have called this function; returns `true` to the participant
+    /// that called last.
     ///
     /// # Blocking
     /// The fiber; on an ordinary thread, the thread.

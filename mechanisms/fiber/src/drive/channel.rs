@@ -202,7 +202,8 @@ impl<T> Sender<T> {
         self.send_until_ns(value, deadline_ns_at(deadline))
     }
 
-    /// Sends a value, and waits for space until `deadline_ns` on CLOCK_MONOTONIC while the channel is full.
+    /// Sends a value, and waits for space until `deadline_ns` on CLOCK_MONOTONIC while the channel
+    /// is full.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -302,7 +303,8 @@ impl<T> Receiver<T> {
         self.recv_until_ns(deadline_ns_at(deadline))
     }
 
-    /// Receives the oldest value, and waits until `deadline_ns` on CLOCK_MONOTONIC while the channel is empty.
+    /// Receives the oldest value, and waits until `deadline_ns` on CLOCK_MONOTONIC while the
+    /// channel is empty.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 /// Condition variable for fibers and threads: releases a mutex while the caller waits for a
 /// notification.
 ///
-/// Check the condition again when [`wait`](Self::wait) returns: another participant may have changed it in between.
-/// There are no spurious wake-ups, but code that relies on that relies on every notifier.
+/// Check the condition again when [`wait`](Self::wait) returns: another participant may have
+/// changed it in between. There are no spurious wake-ups, but code that relies on that relies on
+/// every notifier.
 ///
 /// ```
 /// use handover_fiber::{Condition, Config, Mutex, Runtime};
@@ -82,8 +83,8 @@ impl Condition {
         self.wait_until_ns(guard, deadline_ns_after(timeout))
     }
 
-    /// Waits as [`wait`](Self::wait) does, until `deadline` at most. Returns the guard of the locked mutex, and `true`
-    /// if the caller was notified, `false` on a time-out.
+    /// Waits as [`wait`](Self::wait) does, until `deadline` at most. Returns the guard of the
+    /// locked mutex, and `true` if the caller was notified, `false` on a time-out.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).

@@ -34,26 +34,29 @@ use std::time::Duration;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The descriptor should be non-blocking: another reader may be faster, and a wait may end without a reason. Several
-/// fibers may wait for one descriptor.
+/// The descriptor should be non-blocking: another reader may be faster, and a wait may end without
+/// a reason. Several fibers may wait for one descriptor.
 ///
 /// # Errors
-/// An error of epoll_ctl(2), such as `PermissionDenied` for a regular file, which is always ready; or of creating the
-/// worker's epoll set. An ordinary thread waits in poll(2), for which a regular file is ready.
+/// An error of epoll_ctl(2), such as `PermissionDenied` for a regular file, which is always ready;
+/// or of creating the worker's epoll set. An ordinary thread waits in poll(2), for which a regular
+/// file is ready.
 ///
 /// # Blocking
-/// Blocks the fiber; its worker runs others, and sleeps in epoll_wait(2) if there are none. On an ordinary thread,
-/// blocks the thread.
+/// Blocks the fiber; its worker runs others, and sleeps in epoll_wait(2) if there are none. On an
+/// ordinary thread, blocks the thread.
 ///
 /// # Cost
-/// A system call to add the descriptor and one to remove it, two more if another fiber of the worker waits for it, and
-/// a timer started and cancelled. An idle worker waits for all descriptors in one call; a worker with ready fibers looks
-/// at them every 25 µs. The first wait of a worker creates its epoll set and an eventfd.
+/// A system call to add the descriptor and one to remove it, two more if another fiber of the
+/// worker waits for it, and a timer started and cancelled. An idle worker waits for all descriptors
+/// in one call; a worker with ready fibers looks at them every 25 µs. The first wait of a worker
+/// creates its epoll set and an eventfd.
 pub fn readable(fd: impl AsFd) -> io::Result<()> {
     wait_until(fd.as_fd(), Flags::IN, u64::MAX).map(drop)
 }
 
-/// Waits until `fd` is readable like [`readable`], but for at most `timeout`; returns `false` on a time-out.
+/// Waits until `fd` is readable like [`readable`], but for at most `timeout`; returns `false` on a
+/// time-out.
 ///
 /// # Errors
 /// As [`readable`]. With a `timeout` of 0 a fiber too waits in poll(2).
@@ -75,7 +78,8 @@ pub fn writable(fd: impl AsFd) -> io::Result<()> {
     wait_until(fd.as_fd(), Flags::OUT, u64::MAX).map(drop)
 }
 
-/// Waits until `fd` is writable like [`writable`], but for at most `timeout`; returns `false` on a time-out.
+/// Waits until `fd` is writable like [`writable`], but for at most `timeout`; returns `false` on a
+/// time-out.
 ///
 /// # Errors
 /// As [`readable_timeout`].

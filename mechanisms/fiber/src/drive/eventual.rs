@@ -95,8 +95,8 @@ impl<T> Eventual<T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns_after(timeout)))
     }
 
-    /// Waits until the value is set or `deadline` passes; returns the value. Returns `None` if the deadline passes
-    /// first.
+    /// Waits until the value is set or `deadline` passes; returns the value. Returns `None` if the
+    /// deadline passes first.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -172,11 +172,13 @@ fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
 }
 
 impl Eventual<()> {
-    /// Makes the eventual unset again; returns `true` if it was set. As there is no value to which a participant may
-    /// hold a reference, `&self` is enough. Participants that were waiting when it was set still continue.
+    /// Makes the eventual unset again; returns `true` if it was set. As there is no value to which
+    /// a participant may hold a reference, `&self` is enough. Participants that were waiting when
+    /// it was set still continue.
     ///
-    /// A `set` that fails because the eventual is set orders nothing: what its caller wrote before may be invisible after
-    /// a `rearm` that follows. Where that matters, use a fence (`SeqCst`) before `set`, and another one after `rearm`.
+    /// A `set` that fails because the eventual is set orders nothing: what its caller wrote before
+    /// may be invisible after a `rearm` that follows. Where that matters, use a fence (`SeqCst`)
+    /// before `set`, and another one after `rearm`.
     ///
     /// # Blocking
     /// Yields the CPU while another waiter, whose time is up, takes itself out of the list.

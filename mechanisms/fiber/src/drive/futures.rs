@@ -33,16 +33,17 @@ impl<T> Eventual<T> {
     /// ```
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the eventual and its other waiters as they are. If the value is being set, the drop
-    /// yields the CPU until the setter has woken the waiters before this one.
+    /// Dropping the future leaves the eventual and its other waiters as they are. If the value is
+    /// being set, the drop yields the CPU until the setter has woken the waiters before this one.
     ///
     /// # Panics
-    /// The future does not. If a waker panics, so does [`set`](Self::set): then the value is set, and fibers and
-    /// threads are awake, but tasks that waited for longer may be woken alone.
+    /// The future does not. If a waker panics, so does [`set`](Self::set): then the value is set,
+    /// and fibers and threads are awake, but tasks that waited for longer may be woken alone.
     ///
     /// # Cost
-    /// If the value is set: a load. Otherwise two allocations and an atomic exchange; a poll in vain costs a lock that
-    /// only the setter takes as well. Dropping a future that waits walks the list of all waiters.
+    /// If the value is set: a load. Otherwise two allocations and an atomic exchange; a poll in
+    /// vain costs a lock that only the setter takes as well. Dropping a future that waits walks the
+    /// list of all waiters.
     pub fn wait_async(&self) -> EventualFuture<'_, T> {
         EventualFuture { eventual: self, wait: TaskWait::new() }
     }
@@ -75,7 +76,8 @@ impl<T: fmt::Debug> fmt::Debug for EventualFuture<'_, T> {
 /// The result is moved out of the handle, which is therefore not pinned.
 impl<T> Unpin for JoinHandle<T> {}
 
-/// Waits until the fiber has finished, and returns the result of its closure, like [`JoinHandle::join`].
+/// Waits until the fiber has finished, and returns the result of its closure, like
+/// [`JoinHandle::join`].
 ///
 /// ```
 /// use handover_fiber::{Config, Runtime, block_on};
@@ -91,8 +93,8 @@ impl<T> Unpin for JoinHandle<T> {}
 /// [`FiberPanic`] holds the payload if the fiber panicked.
 ///
 /// # Panics
-/// If the future is polled after it has completed. If a waker panics, the panic hook reports it, and
-/// [`Stats`](crate::Stats) counts it as a fiber's.
+/// If the future is polled after it has completed. If a waker panics, the panic hook reports it,
+/// and [`Stats`](crate::Stats) counts it as a fiber's.
 ///
 /// # Cancel safety
 /// Dropping the future detaches the fiber; `&mut handle` is a future that leaves it attached.
@@ -128,9 +130,9 @@ impl<T> Future for JoinHandle<T> {
 /// ```
 ///
 /// # Blocking
-/// While the future is pending, blocks the fiber, and its worker runs others; on an ordinary thread, blocks the thread.
-/// A future that needs a runtime of its own (sockets or timers of tokio) needs that runtime's reactor on another
-/// thread.
+/// While the future is pending, blocks the fiber, and its worker runs others; on an ordinary
+/// thread, blocks the thread. A future that needs a runtime of its own (sockets or timers of tokio)
+/// needs that runtime's reactor on another thread.
 ///
 /// # Panics
 /// If the future does.
@@ -145,7 +147,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         // Before the poll: a wake-up during the poll is kept for the wait.
         woken.0.rearm();
-        // Partner: the fence in wake_by_ref(). The poll sees what a waker wrote before it found the eventual still set.
+        // Partner: the fence in wake_by_ref(). The poll sees what a waker wrote before it found the
+        // eventual still set.
         fence(Ordering::SeqCst);
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
@@ -164,8 +167,9 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Partner: the fence in block_on(). An eventual that is already set is only read, which orders nothing: either
-        // this finds it rearmed, or the poll after the rearming sees what the caller has written.
+        // Partner: the fence in block_on(). An eventual that is already set is only read, which
+        // orders nothing: either this finds it rearmed, or the poll after the rearming sees what
+        // the caller has written.
         fence(Ordering::SeqCst);
         // An error says that it is awake already.
         let _ = self.0.set(());

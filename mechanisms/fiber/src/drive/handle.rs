@@ -3,7 +3,8 @@
 use super::state::RuntimeState;
 use std::sync::Arc;
 
-/// Handle for spawning fibers in a runtime from any thread. The runtime can shut down while handles exist.
+/// Handle for spawning fibers in a runtime from any thread. The runtime can shut down while handles
+/// exist.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) shared: Arc<RuntimeState>,

@@ -20,9 +20,10 @@ const CONTENDED: u32 = 2;
 /// Mutex for fibers and threads: one participant at a time accesses the value. A waiting fiber
 /// leaves its worker to other fibers.
 ///
-/// Fair: an unlock hands the mutex to the participant that has waited longest, so that none waits for ever, and the
-/// unlocking one cannot lock it again before that. Unlike the standard library's mutex, it may be held across a
-/// suspension, and a panic does not poison it: the value is left as the panic left it.
+/// Fair: an unlock hands the mutex to the participant that has waited longest, so that none waits
+/// for ever, and the unlocking one cannot lock it again before that. Unlike the standard library's
+/// mutex, it may be held across a suspension, and a panic does not poison it: the value is left as
+/// the panic left it.
 ///
 /// ```
 /// use handover_fiber::{Config, Mutex, Runtime, yield_now};
@@ -63,7 +64,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Locks the mutex, and waits while another participant holds it; returns a guard that unlocks it.
+    /// Locks the mutex, and waits while another participant holds it; returns a guard that unlocks
+    /// it.
     ///
     /// # Blocking
     /// Blocks the fiber; on an ordinary thread, the thread. Blocks for ever if the caller already
@@ -91,8 +93,8 @@ impl<T> Mutex<T> {
         self.lock_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Locks the mutex, and waits until `deadline` while another participant holds it. Returns `None` if the deadline
-    /// passes first.
+    /// Locks the mutex, and waits until `deadline` while another participant holds it. Returns
+    /// `None` if the deadline passes first.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the deadline.
@@ -203,8 +205,8 @@ handover_base::debug_struct!(Mutex<T> as it { is_held: it.state.load(Ordering::R
 /// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
-    /// Makes the guard `Sync` only if the value is `Sync`, as the guard gives access to it. `&Mutex<T>`
-    /// alone is `Sync` whenever `T: Send`.
+    /// Makes the guard `Sync` only if the value is `Sync`, as the guard gives access to it.
+    /// `&Mutex<T>` alone is `Sync` whenever `T: Send`.
     marker: PhantomData<&'a mut T>,
 }
 

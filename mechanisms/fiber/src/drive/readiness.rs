@@ -19,7 +19,8 @@ const INTERRUPT_WORD: u64 = u64::MAX;
 /// 0.4 µs.
 const POLL_INTERVAL_NS: u64 = 25_000;
 
-/// Epoll set of a worker, with the fibers that wait for its descriptors. Only the worker's thread accesses it.
+/// Epoll set of a worker, with the fibers that wait for its descriptors. Only the worker's thread
+/// accesses it.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     set: Epoll,

@@ -19,8 +19,8 @@ use std::thread;
 
 /// Set of worker threads that run fibers.
 ///
-/// Dropping a runtime waits until all its fibers have finished, as [`shutdown`](Self::shutdown) does;
-/// during unwinding it [abandons](Self::abandon) the runtime instead.
+/// Dropping a runtime waits until all its fibers have finished, as [`shutdown`](Self::shutdown)
+/// does; during unwinding it [abandons](Self::abandon) the runtime instead.
 ///
 /// ```
 /// use handover_fiber::{Config, Runtime, spawn};
@@ -40,8 +40,8 @@ pub struct Runtime {
 /// Thread of a worker.
 struct WorkerThread {
     thread: thread::JoinHandle<()>,
-    /// Result of a worker that has stopped, and whose thread does not end because fibers remain. Disconnected if the
-    /// thread ends. The mutex makes it `Sync`, and is never locked.
+    /// Result of a worker that has stopped, and whose thread does not end because fibers remain.
+    /// Disconnected if the thread ends. The mutex makes it `Sync`, and is never locked.
     stopped: Mutex<mpsc::Receiver<thread::Result<()>>>,
 }
 
@@ -58,7 +58,8 @@ pub struct Stats {
     pub panicked_count: u64,
     /// Number of switches to fibers. A yield counts even if no other fiber was ready.
     pub switches_count: u64,
-    /// Number of times that idle workers went to sleep, including sleeps cancelled at the last moment.
+    /// Number of times that idle workers went to sleep, including sleeps cancelled at the last
+    /// moment.
     pub parks_count: u64,
     /// Number of fibers that workers have stolen from each other. A fiber that was stolen twice
     /// counts twice.
@@ -89,7 +90,8 @@ impl Runtime {
         Self::start_workers(config, false)
     }
 
-    /// Creates a runtime, and starts its workers; they also steal suspended fibers if `can_steal_suspended`.
+    /// Creates a runtime, and starts its workers; they also steal suspended fibers if
+    /// `can_steal_suspended`.
     pub(crate) fn start_workers(
         config: Config,
         can_steal_suspended: bool,
@@ -204,29 +206,32 @@ impl Runtime {
         self.shared.stacks.trim()
     }
 
-    /// Waits until all fibers have finished, and stops the workers. From the call on, only fibers can spawn fibers.
+    /// Waits until all fibers have finished, and stops the workers. From the call on, only fibers
+    /// can spawn fibers.
     ///
     /// # Blocking
     /// Blocks the calling thread, which must not be a fiber of this runtime; for ever if a fiber
     /// never ends.
     ///
     /// # Panics
-    /// Panics if a fiber of this runtime calls, or if a worker panicked. A worker panics if it cannot wait for
-    /// descriptors, because the program has closed the worker's own, or because of a bug in this crate. The runtime is
-    /// [abandoned](Self::abandon) at that moment.
+    /// Panics if a fiber of this runtime calls, or if a worker panicked. A worker panics if it
+    /// cannot wait for descriptors, because the program has closed the worker's own, or because of
+    /// a bug in this crate. The runtime is [abandoned](Self::abandon) at that moment.
     pub fn shutdown(mut self) {
         self.join_workers();
     }
 
-    /// Stops the workers as soon as their current fibers suspend themselves, without waiting for other fibers. Fibers
-    /// that have not finished never run again: their values are never dropped, and their stacks are not reused. A
-    /// worker that stops while any fiber of the runtime has not finished keeps its thread. The thread then sleeps for
-    /// ever instead of ending, as thread-local variables that such fibers borrow must not be dropped.
+    /// Stops the workers as soon as their current fibers suspend themselves, without waiting for
+    /// other fibers. Fibers that have not finished never run again: their values are never dropped,
+    /// and their stacks are not reused. A worker that stops while any fiber of the runtime has not
+    /// finished keeps its thread. The thread then sleeps for ever instead of ending, as
+    /// thread-local variables that such fibers borrow must not be dropped.
     pub fn abandon(mut self) {
         self.abandon_workers();
     }
 
-    /// Stops the workers once their current fibers suspend themselves, without waiting for the workers.
+    /// Stops the workers once their current fibers suspend themselves, without waiting for the
+    /// workers.
     fn abandon_workers(&mut self) {
         if self.threads.is_empty() {
             return;
@@ -274,19 +279,21 @@ impl WorkerThread {
     }
 }
 
-/// Rejects further spawns by threads other than the workers; the workers stop when all fibers have finished.
+/// Rejects further spawns by threads other than the workers; the workers stop when all fibers have
+/// finished.
 fn begin_closing(shared: &RuntimeState) {
-    // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads this
-    // flag.
+    // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads
+    // this flag.
     shared.is_closing.store(true, Ordering::SeqCst);
     shared.wake_workers();
 }
 
-/// Stops the workers once their current fibers suspend themselves, and leaks the shared state, because fibers that have
-/// not finished remain.
+/// Stops the workers once their current fibers suspend themselves, and leaks the shared state,
+/// because fibers that have not finished remain.
 fn stop_and_leak(shared: &Arc<RuntimeState>) {
     begin_closing(shared);
-    // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's state.
+    // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's
+    // state.
     std::mem::forget(Arc::clone(shared));
     // Relaxed: the Release below publishes it.
     shared.is_abandoned.store(true, Ordering::Relaxed);
@@ -295,8 +302,8 @@ fn stop_and_leak(shared: &Arc<RuntimeState>) {
     shared.wake_workers();
 }
 
-/// Main function of a worker's thread. Does not return if the runtime was abandoned and fibers remain; it then passes
-/// the result of the worker to `stopped`.
+/// Main function of a worker's thread. Does not return if the runtime was abandoned and fibers
+/// remain; it then passes the result of the worker to `stopped`.
 fn worker_main(
     shared: Arc<RuntimeState>,
     index: u32,

@@ -223,8 +223,8 @@ where
     let pool = find_pool(shared, options)?;
     let worker_index = named_worker(shared, options)?;
     let stack = shared.stacks.take_stack()?;
-    // SeqCst: pairs, together with the load below, with begin_closing(), which sets the flag and then
-    // counts: either the closing side counts this fiber, or this thread sees the flag.
+    // SeqCst: pairs, together with the load below, with begin_closing(), which sets the flag and
+    // then counts: either the closing side counts this fiber, or this thread sees the flag.
     let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
     // SeqCst: pairs with the store in begin_closing(), as for fetch_add() above.
     if shared.is_closing.load(Ordering::SeqCst) {
@@ -353,7 +353,8 @@ where
     Ok(handle)
 }
 
-/// Handle for waiting until a fiber has finished, and receiving its result. Dropping the handle detaches the fiber.
+/// Handle for waiting until a fiber has finished, and receiving its result. Dropping the handle
+/// detaches the fiber.
 ///
 /// With the feature `async`, the handle is a future as well, for any executor.
 pub struct JoinHandle<T> {
@@ -396,7 +397,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Returns the fiber's result, and frees its stack, if the fiber has finished. Called while no task waits.
+    /// Returns the fiber's result, and frees its stack, if the fiber has finished. Called while no
+    /// task waits.
     #[inline(always)] // in join()
     pub(super) fn take_result(&mut self) -> Option<Result<T, FiberPanic>> {
         let handle = self.handle.take().expect("the fiber's result was already taken");
@@ -434,8 +436,8 @@ impl<T> JoinHandle<T> {
         self.join_until_ns(deadline_ns_after(timeout))
     }
 
-    /// Waits until the fiber has finished or `deadline` passes; returns the fiber's result. Returns the handle if the
-    /// deadline passes first.
+    /// Waits until the fiber has finished or `deadline` passes; returns the fiber's result. Returns
+    /// the handle if the deadline passes first.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).

@@ -24,7 +24,8 @@ pub(crate) struct WorkerState {
     /// Eventfd that wakes the worker while it waits for descriptors.
     interrupt: OnceLock<OwnedFd>,
     pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
-    /// Announcements to the other workers: fibers that they may steal, and that this worker is idle.
+    /// Announcements to the other workers: fibers that they may steal, and that this worker is
+    /// idle.
     pub(crate) offers: Offers,
     pub(crate) counters: CachePadded<WorkerCounters>,
     /// `true` once a worker thread has claimed this state.
@@ -85,12 +86,13 @@ impl WorkerState {
     /// Ends the worker's wait for descriptors.
     #[cold]
     fn interrupt_wait(&self) {
-        // Acquire: pairs with the fence in interrupt_descriptor(), by the unparker's word: it says that the worker
-        // sleeps there, which it does only after that fence.
+        // Acquire: pairs with the fence in interrupt_descriptor(), by the unparker's word: it says
+        // that the worker sleeps there, which it does only after that fence.
         fence(Ordering::Acquire);
         let interrupt =
             self.interrupt.get().expect("no eventfd, though the worker waits for descriptors");
-        // It fails only if the count is at its maximum, which makes the descriptor readable as well.
+        // It fails only if the count is at its maximum, which makes the descriptor readable as
+        // well.
         let _ = retry_on_intr(|| rustix::io::write(interrupt, &1u64.to_ne_bytes()));
     }
 

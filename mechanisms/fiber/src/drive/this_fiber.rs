@@ -30,15 +30,17 @@ fn begin_yield() -> Option<PendingYield> {
     }
 }
 
-/// Yields the CPU to other threads; returns `None`. Never inlined, so that [`begin_yield`] calls no function and
-/// saves no registers.
+/// Yields the CPU to other threads; returns `None`. Never inlined, so that [`begin_yield`] calls no
+/// function and saves no registers.
 #[inline(never)]
 fn yield_thread() -> Option<PendingYield> {
     std::thread::yield_now();
-    std::hint::black_box(None) // with a constant, the compiler would return in the caller, after this call
+    // With a constant, the compiler would return in the caller, after this call.
+    std::hint::black_box(None)
 }
 
-/// Suspends the calling fiber or thread for at least `duration`. A fiber does not sleep if 2^28 fibers of its worker do.
+/// Suspends the calling fiber or thread for at least `duration`. A fiber does not sleep if 2^28
+/// fibers of its worker do.
 ///
 /// # Blocking
 /// Blocks the fiber; its worker runs others. On an ordinary thread, blocks the thread.
@@ -90,8 +92,8 @@ fn sleep_as_thread(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(left));
 }
 
-/// Returns the current time on CLOCK_MONOTONIC, in ns. Never inlined: the function reads a thread-local variable, and a
-/// fiber may resume on another thread after a suspension.
+/// Returns the current time on CLOCK_MONOTONIC, in ns. Never inlined: the function reads a
+/// thread-local variable, and a fiber may resume on another thread after a suspension.
 #[inline(never)]
 fn now_ns() -> u64 {
     clock::now_ns()

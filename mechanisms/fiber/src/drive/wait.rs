@@ -33,8 +33,8 @@ pub(crate) fn wake_all(waiters: Waiters<Waiter>) {
 
 /// Tasks to wake after the other waiters of a gate.
 ///
-/// Their wakers are foreign code, which may panic, or drop futures that wait for the same gate. The other waiters must be
-/// awake and their nodes released by then.
+/// Their wakers are foreign code, which may panic, or drop futures that wait for the same gate. The
+/// other waiters must be awake and their nodes released by then.
 #[derive(Default)]
 pub(crate) struct TasksToWake {
     #[cfg(feature = "async")]

@@ -1,4 +1,5 @@
-//! Queue of the participants that wait on a mutex, a condition, a barrier or a channel, first in, first out.
+//! Queue of the participants that wait on a mutex, a condition, a barrier or a channel, first in,
+//! first out.
 
 use crate::raw::Waiter;
 use std::collections::VecDeque;
@@ -28,7 +29,8 @@ impl<S> Waitlist<S> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until another participant wakes the caller; returns at once if `decide` returns `true` for the state.
+    /// Waits until another participant wakes the caller; returns at once if `decide` returns `true`
+    /// for the state.
     #[inline(always)] // see park_running()
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::wait::suspend_caller(|waiter| {

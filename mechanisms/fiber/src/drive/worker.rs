@@ -1,4 +1,5 @@
-//! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are neither.
+//! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are
+//! neither.
 
 use super::readiness::Readiness;
 use super::state::{RuntimeState, add_to_counter};
@@ -26,9 +27,10 @@ use std::sync::Arc;
 const STACKS_CACHED_MAX: usize = 256;
 /// Number of free stacks that a worker takes from the stack pool at a time.
 const STACKS_REFILL_COUNT: usize = 64;
-/// Maximum time to the next deadline, in ns, for which a worker polls instead of sleeping. A sleep would take as much
-/// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s
-/// of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
+/// Maximum time to the next deadline, in ns, for which a worker polls instead of sleeping. A sleep
+/// would take as much CPU time, and fibers with close deadlines become due together.
+/// `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of CPU a second, with 3 µs 0.15 s, and as
+/// many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
 /// Number of ready fibers from which on timers expire only at a limited rate. The data of the ready
 /// fibers, and of the fibers that they wake, then stay in the processor's caches until they run.
@@ -61,7 +63,8 @@ pub(crate) struct Worker {
     readiness: OnceCell<Readiness>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
     due_buffer: RefCell<Vec<TimerPayload>>,
-    /// Time by which sleeps are requested to end before their deadline, as the kernel ends them late.
+    /// Time by which sleeps are requested to end before their deadline, as the kernel ends them
+    /// late.
     lead: Cell<SleepLead>,
     /// Deadline of the timer for which the last sleep ended, possibly before the deadline. The
     /// worker polls until it passes.
@@ -70,7 +73,8 @@ pub(crate) struct Worker {
     /// Number of switches until the clock is read next. A yield counts even if no other fiber is
     /// ready.
     switches_until_poll: Cell<u32>,
-    /// Number of calls of [`poll`](Self::poll); every [`POLLS_PER_LESS_URGENT`]th takes a less urgent fiber first.
+    /// Number of calls of [`poll`](Self::poll); every [`POLLS_PER_LESS_URGENT`]th takes a less
+    /// urgent fiber first.
     polls_count: Cell<u32>,
     /// Number of switches, below [`SWITCHES_PER_EXPIRED`], that count towards the next expiring
     /// timer.
@@ -193,8 +197,9 @@ impl Worker {
         Some(self.begin_switch(running, next))
     }
 
-    /// Begins the yield of a fiber if no ready fiber has its level, or a more urgent one is ready. Returns `None` if no
-    /// ready fiber is as urgent. Never inlined, for the reason given at [`begin_worker_yield`].
+    /// Begins the yield of a fiber if no ready fiber has its level, or a more urgent one is ready.
+    /// Returns `None` if no ready fiber is as urgent. Never inlined, for the reason given at
+    /// [`begin_worker_yield`].
     #[inline(never)]
     fn begin_yield_to_other_level(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
         if self.owner.with_queue(|queue| queue.count()) == 0 {
@@ -203,8 +208,8 @@ impl Worker {
         self.begin_yield_between_levels(running)
     }
 
-    /// Does [`begin_yield_to_other_level`](Self::begin_yield_to_other_level) while other fibers are ready. Never
-    /// inlined, so that the caller saves no registers.
+    /// Does [`begin_yield_to_other_level`](Self::begin_yield_to_other_level) while other fibers are
+    /// ready. Never inlined, so that the caller saves no registers.
     #[inline(never)]
     fn begin_yield_between_levels(&self, running: NonNull<FiberControl>) -> Option<PendingYield> {
         let yielding = Runnable::of_yielding(running);
@@ -213,9 +218,9 @@ impl Worker {
         Some(self.begin_switch(running, next))
     }
 
-    /// Begins the switch from the running fiber to `next`, which it has taken from the run queue. Called after the probe
-    /// of the switch: an overflow of this stack, in the probe for example, is reported as the fiber's own only while the
-    /// fiber is noted as running.
+    /// Begins the switch from the running fiber to `next`, which it has taken from the run queue.
+    /// Called after the probe of the switch: an overflow of this stack, in the probe for example,
+    /// is reported as the fiber's own only while the fiber is noted as running.
     #[inline]
     fn begin_switch(&self, running: NonNull<FiberControl>, next: Runnable) -> PendingYield {
         self.running_fiber.set(Some(next.control_address()));
@@ -575,8 +580,8 @@ impl Worker {
         // The kernel ends sleeps late, so the end is requested earlier by the lead.
         let deadline_ns =
             next_deadline_ns.map(|at| at - self.lead.get().lead_ns(at.saturating_sub(now_ns)));
-        // Relaxed: the worker acts on it after it is unparked, or reads it again. The fibers are counted again, as a
-        // spawn that is refused was counted for a moment.
+        // Relaxed: the worker acts on it after it is unparked, or reads it again. The fibers are
+        // counted again, as a spawn that is refused was counted for a moment.
         let mut should_wake = || {
             !self.owner.inbox.is_empty()
                 || shared.is_stopped.load(Ordering::Relaxed)
@@ -644,7 +649,8 @@ impl Worker {
         })
     }
 
-    /// Updates the sleep lead after a sleep that was requested until `deadline_ns`, for a timer at `next_deadline_ns`.
+    /// Updates the sleep lead after a sleep that was requested until `deadline_ns`, for a timer at
+    /// `next_deadline_ns`.
     fn record_lateness(&self, deadline_ns: Option<u64>, next_deadline_ns: Option<u64>) {
         let now_ns = clock::now_ns();
         let late_ns = deadline_ns.and_then(|at| now_ns.checked_sub(at));

@@ -1,17 +1,18 @@
 //! Estimate of how late the kernel ends sleeps, so that they can be requested earlier.
 
-/// Time by which sleeps are requested to end before their deadline. A sleep ends late: the timer interrupt, the exit
-/// from the CPU's idle state (expensive in a virtual machine) and the switch to the thread take tens of µs. A thread
-/// that requests an end earlier by that time is punctual, and spins for the rest. The lead follows the 25th percentile
-/// of the lateness, so that three quarters of the sleeps do not spin at all.
+/// Time by which sleeps are requested to end before their deadline. A sleep ends late: the timer
+/// interrupt, the exit from the CPU's idle state (expensive in a virtual machine) and the switch to
+/// the thread take tens of µs. A thread that requests an end earlier by that time is punctual, and
+/// spins for the rest. The lead follows the 25th percentile of the lateness, so that three quarters
+/// of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleepLead {
     /// Current lead, in ns.
     ns: u64,
 }
 
-/// Maximum time, in ns, by which a sleep is requested to end early. (Sleeps end later than this if other threads use
-/// the CPU, against which a lead does not help.)
+/// Maximum time, in ns, by which a sleep is requested to end early. (Sleeps end later than this if
+/// other threads use the CPU, against which a lead does not help.)
 const LEAD_NS_MAX: u64 = 50_000;
 /// Increase of the lead, in ns, after a sleep that ended later than the lead allows for. After
 /// other sleeps the lead decreases by three times as much.

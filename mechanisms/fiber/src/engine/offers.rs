@@ -1,9 +1,11 @@
-//! Offers: a worker announces fibers that other workers may steal, and no worker sleeps through an announcement.
+//! Offers: a worker announces fibers that other workers may steal, and no worker sleeps through an
+//! announcement.
 //!
-//! The two sides are Dekker's algorithm. A worker that offers writes its count, passes a fence, and reads the number
-//! of idle workers. A worker that goes to sleep adds itself to that number, passes a fence, and reads the counts of
-//! the others. So at least one of the two sees the other, and a worker that is seen is woken. The fences are those of
-//! [`BiasedLock`](crate::raw::BiasedLock): the offering side's is light, the sleeping side's heavy.
+//! The two sides are Dekker's algorithm. A worker that offers writes its count, passes a fence, and
+//! reads the number of idle workers. A worker that goes to sleep adds itself to that number, passes
+//! a fence, and reads the counts of the others. So at least one of the two sees the other, and a
+//! worker that is seen is woken. The fences are those of [`BiasedLock`](crate::raw::BiasedLock):
+//! the offering side's is light, the sleeping side's heavy.
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -47,7 +49,8 @@ impl Offers {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Declares this worker idle. Afterwards it may sleep if no other worker [has new offers](Self::has_new_since).
+    /// Declares this worker idle. Afterwards it may sleep if no other worker [has new
+    /// offers](Self::has_new_since).
     pub fn begin_idle(&self, idle_count: &IdleCount, fence_heavy: impl FnOnce()) {
         // Relaxed: the heavy fence orders these accesses before the reads of the other workers'
         // offers.
@@ -56,7 +59,8 @@ impl Offers {
         fence_heavy();
     }
 
-    /// Returns `true` if this worker has announced fibers since `announced_count()` returned `seen`.
+    /// Returns `true` if this worker has announced fibers since `announced_count()` returned
+    /// `seen`.
     #[must_use]
     pub fn has_new_since(&self, seen: u32) -> bool {
         // Relaxed: ordered by the heavy fence in begin_idle().

@@ -57,11 +57,12 @@ impl ReadyQueue {
         self.rotate_most_urgent(fiber).or_else(|fiber| self.push_then_pop_other_level(fiber))
     }
 
-    /// Does [`push_then_pop`](Self::push_then_pop) for a fiber whose level is the most urgent one that is not empty.
-    /// Returns a fiber of another level as the error.
+    /// Does [`push_then_pop`](Self::push_then_pop) for a fiber whose level is the most urgent one
+    /// that is not empty. Returns a fiber of another level as the error.
     #[inline]
     pub(crate) fn rotate_most_urgent(&mut self, fiber: Runnable) -> Result<Runnable, Runnable> {
-        // The list is found by the bitmap, and not by the fiber's level, for which the processor would wait.
+        // The list is found by the bitmap, and not by the fiber's level, for which the processor
+        // would wait.
         let most_urgent = self.non_empty_levels.trailing_zeros() as usize;
         if most_urgent != fiber.priority_level() {
             return Err(fiber);

@@ -1,8 +1,9 @@
 //! Lock biased towards one owner that takes it all the time; others hardly ever do.
 //!
-//! The owner pays two plain stores and a load. This is sound because another thread that takes the lock makes every
-//! thread of the process pass a full fence (`membarrier(2)`) between setting its flag and reading the owner's:
-//! Dekker's algorithm with both fences on one side. Without that system call the owner's fence is a real one.
+//! The owner pays two plain stores and a load. This is sound because another thread that takes the
+//! lock makes every thread of the process pass a full fence (`membarrier(2)`) between setting its
+//! flag and reading the owner's: Dekker's algorithm with both fences on one side. Without that
+//! system call the owner's fence is a real one.
 //!
 //! Source: Dice, Moir, Scherer, "Quickly Reacquirable Locks" (2003); liburcu and folly use the
 //! system call in this way.

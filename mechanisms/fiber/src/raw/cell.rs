@@ -76,8 +76,8 @@ impl<T> GateCell<T> {
     #[inline(always)] // see park_running()
     pub(crate) fn wait(&self) -> &T {
         wait_for_gate(&self.gate);
-        // SAFETY: wait_for_gate() returns once it has found the gate open, or the thread that opened it
-        // has woken this waiter.
+        // SAFETY: wait_for_gate() returns once it has found the gate open, or the thread that
+        // opened it has woken this waiter.
         unsafe { self.value_unchecked() }
     }
 
@@ -94,8 +94,8 @@ impl<T> GateCell<T> {
     #[cfg(feature = "async")]
     pub(crate) fn poll_wait(&self, wait: &mut TaskWait<Waiter>, waker: &Waker) -> Option<&T> {
         self.get().or_else(|| {
-            // SAFETY: `true` means that the gate was open since `wait` began, and the writes before its opening are
-            // visible.
+            // SAFETY: `true` means that the gate was open since `wait` began, and the writes before
+            // its opening are visible.
             wait.poll(&self.gate, waker).then(|| unsafe { self.value_unchecked() })
         })
     }
@@ -137,7 +137,8 @@ impl<T> GateCell<T> {
 }
 
 impl GateCell<()> {
-    /// Closes the gate; returns `true` if it was open. Sound because no one borrows a value of type `()`.
+    /// Closes the gate; returns `true` if it was open. Sound because no one borrows a value of type
+    /// `()`.
     pub(crate) fn close(&self) -> bool {
         self.gate.close(&self.withdrawals)
     }
@@ -169,8 +170,8 @@ pub(crate) fn wait_for_gate_until(
     // waiter was handed out, returned here, or withdrawn below: no code that may panic runs before.
     let commit = |waiter| unsafe { gate.enqueue(node, waiter) }.err();
     let is_woken = suspend_caller_until(deadline_ns, commit, |_| {
-        // SAFETY: the node was enqueued above; if its waiter is being handed out, suspend_caller_until()
-        // returns only after that has ended.
+        // SAFETY: the node was enqueued above; if its waiter is being handed out,
+        // suspend_caller_until() returns only after that has ended.
         let withdrawn = unsafe { gate.withdraw(node, withdrawals) };
         tasks.wake_others(withdrawn.waiters_to_wake);
         withdrawn.was_queued

@@ -7,7 +7,8 @@
 //!  └───────────────── ─ ─ ──────────────┴──────────────────────┴─────────┘
 //! ```
 //!
-//! All data of a fiber is on its stack, and in one page as long as it is small: spawning allocates nothing.
+//! All data of a fiber is on its stack, and in one page as long as it is small: spawning allocates
+//! nothing.
 //!
 //! # Why a suspended fiber may move to another thread
 //! The switch does not know what is on a stack. This module does:
@@ -98,7 +99,8 @@ pub(crate) struct FiberControl {
     has_panicked: Cell<bool>,
     /// Index of the fiber's pool in its runtime.
     pool: u16,
-    /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
+    /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is
+    /// dropped.
     finished: Gate<Waiter>,
     /// Address of the result; null if the fiber was spawned without a handle.
     result: *mut u8,
@@ -261,8 +263,8 @@ impl Runnable {
         self.control().worker.set(worker);
         self.control().sanitizer_state.leave_worker();
         let own = self.into_control().as_ptr().cast::<Context>();
-        // SAFETY: `self` owned the fiber, which was prepared or has suspended itself by a switch. The
-        // worker's stack is valid until a fiber switches back, as fibers do before it ends.
+        // SAFETY: `self` owned the fiber, which was prepared or has suspended itself by a switch.
+        // The worker's stack is valid until a fiber switches back, as fibers do before it ends.
         let (suspended, request) = unsafe { switch(worker, own, YIELD_REQUEST) };
         // SAFETY: only fibers switch to a worker, and a fiber's context is the first field of its
         // `repr(C)` control block. The fiber is suspended, so that it can be owned here.
@@ -290,7 +292,8 @@ impl FinishedFiber {
         unsafe { self.0.as_ref() }.has_panicked.get()
     }
 
-    /// Notifies the waiters that the fiber has finished; returns the parts that the worker must free.
+    /// Notifies the waiters that the fiber has finished; returns the parts that the worker must
+    /// free.
     #[inline]
     pub(crate) fn notify_waiters(self, wake: impl FnMut(Waiter)) -> FiberRemains {
         // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
@@ -366,7 +369,8 @@ unsafe fn reclaim(mut owner: NonNull<FiberControl>) -> Stack {
     // SAFETY: by the contract, no other reference to the block exists.
     let control = unsafe { owner.as_mut() };
     control.name = None;
-    // The stack that prepare_fiber() was given; rebuilt once only, as this is the last use of the fiber.
+    // The stack that prepare_fiber() was given; rebuilt once only, as this is the last use of the
+    // fiber.
     let head = owner.cast();
     Stack { head, limit: control.stack_pool.lowest_address(head), pool: control.stack_pool }
 }
@@ -453,12 +457,12 @@ where
     let top = (control.as_ptr().addr() - size_of::<F>().max(result_bytes)) & !(align - 1);
     let closure = control.as_ptr().with_addr(top).cast::<F>();
     let result = closure.cast::<FiberResult<T>>();
-    // SAFETY: the stack is owned here and has space for the closure (closure_fits()); `closure` is aligned
-    // to `align`.
+    // SAFETY: the stack is owned here and has space for the closure (closure_fits()); `closure` is
+    // aligned to `align`.
     unsafe { closure.write(f) };
-    // SAFETY: the stack is owned here, and unused below the closure, whose address is aligned to 16.
-    // It is large enough: Config::validate() demands 16 KiB, of which colour, control block, closure
-    // and its alignment take less than 8 KiB, and a guard lies below.
+    // SAFETY: the stack is owned here, and unused below the closure, whose address is aligned
+    // to 16. It is large enough: Config::validate() demands 16 KiB, of which colour, control block,
+    // closure and its alignment take less than 8 KiB, and a guard lies below.
     let context = unsafe { Context::starting(closure.cast(), run_fiber::<F, T>) };
     let fresh = FiberControl {
         context,
@@ -498,8 +502,8 @@ where
     control.sanitizer_state.enter_fiber();
     if control.worker.get().is_null() {
         // SAFETY: resume() sets the worker of each fiber to which a worker switches, so a fiber has
-        // switched to this one. Its context is the first field of its `repr(C)` control block, which
-        // is valid: the fiber was suspended by the switch, and has not ended.
+        // switched to this one. Its context is the first field of its `repr(C)` control block,
+        // which is valid: the fiber was suspended by the switch, and has not ended.
         let yielding = unsafe { &*from.cast::<FiberControl>() };
         control.worker.set(yielding.worker.get());
     }
@@ -540,8 +544,8 @@ unsafe fn run_commit<F>(commit: NonNull<Commit>, fiber: Runnable) -> Option<Runn
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
-    // SAFETY: park_running() stores this function in a TypedCommit<F> only, on the stack of the fiber,
-    // which is suspended.
+    // SAFETY: park_running() stores this function in a TypedCommit<F> only, on the stack of the
+    // fiber, which is suspended.
     let commit = unsafe { commit.cast::<TypedCommit<F>>().as_mut() };
     // SAFETY: `run` is called once. The closure is moved out first, since the fiber may be woken,
     // and its stack reused, during the call.
@@ -614,8 +618,8 @@ fn suspend_to(running: NonNull<FiberControl>, to: *const Context, request: *mut 
     let control = unsafe { running.as_ref() };
     control.sanitizer_state.leave_fiber();
     // SAFETY: the fiber's control block and stack are valid until the fiber has ended. `to` is the
-    // context of the worker, which is suspended in resume(), or of a fiber that the caller has taken
-    // from the run queue of this worker.
+    // context of the worker, which is suspended in resume(), or of a fiber that the caller has
+    // taken from the run queue of this worker.
     unsafe { switch(running.as_ptr().cast::<Context>(), to, request) };
     control.sanitizer_state.enter_fiber();
 }

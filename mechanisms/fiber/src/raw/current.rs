@@ -11,20 +11,21 @@ thread_local! {
 
 /// Returns this thread's worker; `None` if the thread is not a worker.
 ///
-/// Never inlined: the compiler assumes that a function stays on its thread, and may keep the address of a thread-local
-/// variable across a suspension after which the fiber runs on another thread. This function contains no suspension.
+/// Never inlined: the compiler assumes that a function stays on its thread, and may keep the
+/// address of a thread-local variable across a suspension after which the fiber runs on another
+/// thread. This function contains no suspension.
 #[inline(never)]
 pub(crate) fn this_worker() -> Option<&'static Worker> {
     this_worker_inlined()
 }
 
-/// Returns this thread's worker as [`this_worker`] does. For functions that are themselves never inlined, and contain
-/// no suspension.
+/// Returns this thread's worker as [`this_worker`] does. For functions that are themselves never
+/// inlined, and contain no suspension.
 #[inline(always)]
 pub(crate) fn this_worker_inlined() -> Option<&'static Worker> {
-    // SAFETY: with_this_worker() sets the pointer to a worker that is borrowed until the pointer is reset. All
-    // callers are in this crate, and none keeps the reference across a suspension, or beyond the
-    // fiber's run.
+    // SAFETY: with_this_worker() sets the pointer to a worker that is borrowed until the pointer is
+    // reset. All callers are in this crate, and none keeps the reference across a suspension, or
+    // beyond the fiber's run.
     unsafe { THIS_WORKER.get().as_ref() }
 }
 

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! A waiter that gives up takes the whole list, removes itself, and puts back the rest: a list that
-//! is only ever taken whole has no ABA problem. [`Withdrawals`] counts the lists that are out; a gate
-//! that is being closed counts as open until they are back, so that no waiter misses the opening.
+//! is only ever taken whole has no ABA problem. [`Withdrawals`] counts the lists that are out; a
+//! gate that is being closed counts as open until they are back, so that no waiter misses the
+//! opening.
 //!
 //! Bit 0 of the word is `CLAIMED`: a participant is writing the value behind the gate.
 
@@ -166,7 +167,8 @@ impl<W> Gate<W> {
             match self.word.compare_exchange_weak(
                 word,
                 state_word(SET),
-                Ordering::AcqRel, // publishes earlier writes to the Acquire in is_set() and enqueue()
+                // Publishes earlier writes to the Acquire in is_set() and enqueue().
+                Ordering::AcqRel,
                 Ordering::Acquire, // pairs with the Release in enqueue()
             ) {
                 Ok(_) => break,
@@ -224,8 +226,8 @@ impl<W> Gate<W> {
         while withdrawals.0.load(Ordering::Acquire) != 0 {
             thread::yield_now();
         }
-        // Release: publishes earlier accesses to the Acquire in set() and enqueue(). A store is enough: only the
-        // participant that has written CLOSING replaces it.
+        // Release: publishes earlier accesses to the Acquire in set() and enqueue(). A store is
+        // enough: only the participant that has written CLOSING replaces it.
         self.word.store(ptr::null_mut(), Ordering::Release);
         true
     }

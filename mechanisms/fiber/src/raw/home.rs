@@ -15,9 +15,9 @@ impl HomeAddress {
 /// Returns the state of the fiber's worker.
 #[inline]
 fn home_of(fiber: &Runnable) -> &WorkerState {
-    // SAFETY: only HomeAddress::for_worker() makes an address, from a worker's state. The state belongs to a
-    // runtime, and this fiber has not ended. A runtime that ends before its fibers, because it was abandoned or a
-    // worker panicked, leaks the state: Runtime::stop_and_leak().
+    // SAFETY: only HomeAddress::for_worker() makes an address, from a worker's state. The state
+    // belongs to a runtime, and this fiber has not ended. A runtime that ends before its fibers,
+    // because it was abandoned or a worker panicked, leaks the state: Runtime::stop_and_leak().
     unsafe { fiber.home().0.cast().as_ref() }
 }
 

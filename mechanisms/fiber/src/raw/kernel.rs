@@ -20,8 +20,9 @@ pub(crate) fn enable_heavy_fence() -> bool {
     })
 }
 
-/// Makes every running thread of the process pass a full fence. Aborts the process if the kernel refuses, as under a
-/// seccomp filter that was installed later: the owners of biased locks rely on it.
+/// Makes every running thread of the process pass a full fence. Aborts the process if the kernel
+/// refuses, as under a seccomp filter that was installed later: the owners of biased locks rely on
+/// it.
 pub(crate) fn fence_heavy() {
     // SAFETY: the call takes no pointers.
     let passed = unsafe {

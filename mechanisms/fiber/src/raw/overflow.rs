@@ -105,8 +105,8 @@ extern "C" fn on_fault(
     }
 }
 
-/// Returns `true` if a thread or process has sent the signal, by kill(2) for example. Its siginfo then contains the
-/// sender instead of the faulting address.
+/// Returns `true` if a thread or process has sent the signal, by kill(2) for example. Its siginfo
+/// then contains the sender instead of the faulting address.
 fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }

@@ -70,7 +70,8 @@ impl WorkerOwner {
         !self.has_thieves && !IS_SANITIZED
     }
 
-    /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other half.
+    /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other
+    /// half.
     #[inline(always)] // usually no instruction
     pub(crate) fn fence_light(&self) {
         if self.has_heavy_fence {

@@ -4,7 +4,8 @@ use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// Intrusive pointer to the next member of a [`List`] or [`Inbox`]. Unspecified in the last member of a list.
+/// Intrusive pointer to the next member of a [`List`] or [`Inbox`]. Unspecified in the last member
+/// of a list.
 #[derive(Debug, Default)]
 pub struct ListLink {
     next: AtomicPtr<ListLink>,
@@ -104,8 +105,8 @@ impl<M: Linked> List<M> {
         Some(unsafe { M::from_link(link) })
     }
 
-    /// Appends a member, then removes and returns the first member. Returns `member` as the error if the list is
-    /// empty. If the list has one member, its link is not accessed.
+    /// Appends a member, then removes and returns the first member. Returns `member` as the error
+    /// if the list is empty. If the list has one member, its link is not accessed.
     #[inline]
     pub fn rotate(&mut self, member: M) -> Result<M, M> {
         let Some(first) = NonNull::new(self.head) else { return Err(member) };
@@ -132,9 +133,11 @@ impl<M: Linked> Default for List<M> {
     }
 }
 
-/// Intrusive queue to which any thread pushes, and from which one thread removes all members at once.
+/// Intrusive queue to which any thread pushes, and from which one thread removes all members at
+/// once.
 ///
-/// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is no ABA problem.
+/// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is
+/// no ABA problem.
 #[derive(Debug)]
 pub struct Inbox<M: Linked> {
     newest: AtomicPtr<ListLink>,
@@ -209,7 +212,8 @@ impl<M: Linked> Default for Inbox<M> {
     }
 }
 
-// Under Miri too, which sees members that are freed twice, leaked, or accessed after they are freed.
+// Under Miri too, which sees members that are freed twice, leaked, or accessed after they are
+// freed.
 #[cfg(all(test, not(handover_loom)))]
 mod tests {
     use super::*;

@@ -1,4 +1,5 @@
-//! Race between a wake-up and a deadline, for a participant that waits for both; exactly one of them wins.
+//! Race between a wake-up and a deadline, for a participant that waits for both; exactly one of
+//! them wins.
 //!
 //! ```text
 //!            the deadline passes              the late waker is done
@@ -8,8 +9,9 @@
 //!            the wake-up comes
 //! ```
 //!
-//! The node by which a waker finds the waiter is on the waiter's own stack. So a waiter whose deadline has passed goes
-//! on only when it has removed its node itself, or the waker that had taken the node has let go.
+//! The node by which a waker finds the waiter is on the waiter's own stack. So a waiter whose
+//! deadline has passed goes on only when it has removed its node itself, or the waker that had
+//! taken the node has let go.
 
 use handover_base::sync::atomic::{AtomicU8, Ordering};
 
@@ -35,8 +37,8 @@ impl WakeRace {
         Self { state: AtomicU8::new(WAITING) }
     }
 
-    /// Records the wake-up; returns `true` if it preceded the deadline. On `false`, the caller must not access the
-    /// waiter any more.
+    /// Records the wake-up; returns `true` if it preceded the deadline. On `false`, the caller must
+    /// not access the waiter any more.
     #[must_use]
     pub fn try_wake(&self) -> bool {
         // Release: pairs with the Acquire in is_woken(). No Acquire is needed: the waker has

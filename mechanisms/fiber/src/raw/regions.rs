@@ -3,8 +3,8 @@
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;
 
-/// Addresses and layout of a slab of stacks. It is a node of a list that never shrinks, so that signal handlers can
-/// search the list without locking.
+/// Addresses and layout of a slab of stacks. It is a node of a list that never shrinks, so that
+/// signal handlers can search the list without locking.
 pub(super) struct StackRegion {
     /// Lowest address of the slab.
     pub(super) start: usize,

@@ -1,5 +1,5 @@
-//! Reports of stack switches to ThreadSanitizer and AddressSanitizer, in builds for them; no code in
-//! other builds.
+//! Reports of stack switches to ThreadSanitizer and AddressSanitizer, in builds for them; no code
+//! in other builds.
 //!
 //! ThreadSanitizer keeps a shadow of each call stack, updated by the calls and returns that it
 //! sees, and needs the shadow's address before a switch. AddressSanitizer needs the bounds of the
@@ -8,8 +8,8 @@
 
 use super::stack::Stack;
 
-/// Marks a reused stack as accessible for AddressSanitizer. Its marks of the finished fiber's frames are still there,
-/// as these frames did not return.
+/// Marks a reused stack as accessible for AddressSanitizer. Its marks of the finished fiber's
+/// frames are still there, as these frames did not return.
 pub(super) fn unpoison_stack(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
@@ -111,7 +111,8 @@ mod address {
         pub(crate) fn leave_worker(&self) {
             let StackState { bottom, bytes, .. } = &self.fiber;
             let fake_stack = self.worker.fake_stack.as_ptr();
-            // SAFETY: the bounds are those of the fiber's stack, and the pointer is valid for writes.
+            // SAFETY: the bounds are those of the fiber's stack, and the pointer is valid for
+            // writes.
             unsafe { __sanitizer_start_switch_fiber(fake_stack, bottom.get(), bytes.get()) };
         }
 
@@ -142,8 +143,8 @@ mod address {
         #[inline(always)]
         fn start_switch_to_worker(&self, fake_stack: *mut *mut c_void) {
             let StackState { bottom, bytes, .. } = &self.worker;
-            // SAFETY: enter_fiber() has stored the bounds of the worker's stack; the pointer is null,
-            // or valid for writes.
+            // SAFETY: enter_fiber() has stored the bounds of the worker's stack; the pointer is
+            // null, or valid for writes.
             unsafe { __sanitizer_start_switch_fiber(fake_stack, bottom.get(), bytes.get()) };
         }
 
@@ -151,7 +152,8 @@ mod address {
         #[inline(always)]
         pub(crate) fn enter_worker(&self) {
             let fake_stack = self.worker.fake_stack.get();
-            // SAFETY: leave_worker() has stored the worker's fake stack; null pointers take no bounds.
+            // SAFETY: leave_worker() has stored the worker's fake stack; null pointers take no
+            // bounds.
             unsafe {
                 __sanitizer_finish_switch_fiber(fake_stack, ptr::null_mut(), ptr::null_mut());
             }
@@ -186,8 +188,9 @@ mod thread {
 
     /// ThreadSanitizer's state of a fiber and of the worker that runs it.
     ///
-    /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
-    /// shadow, which belongs to the fiber and is balanced from the fiber's begin to its end.
+    /// A switch begins in one function and ends in another, of different depths. Its calls and
+    /// returns go to a third shadow, which belongs to the fiber and is balanced from the fiber's
+    /// begin to its end.
     pub(crate) struct SanitizerState {
         /// Shadow of the fiber's stack.
         fiber: Cell<Address>,
@@ -242,7 +245,8 @@ mod thread {
             unsafe { __tsan_switch_to_fiber(self.worker.get(), ORDERED_SWITCH) };
         }
 
-        /// Deletes ThreadSanitizer's state of a fiber that has finished; called on the worker's stack.
+        /// Deletes ThreadSanitizer's state of a fiber that has finished; called on the worker's
+        /// stack.
         pub(crate) fn destroy(&self) {
             for shadow in [&self.fiber, &self.switch] {
                 // SAFETY: created by leave_worker(); enter_worker() has made another shadow the

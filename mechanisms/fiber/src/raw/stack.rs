@@ -7,8 +7,9 @@
 //!               ▲ limit        ▲ top
 //! ```
 //!
-//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is
-//! never unmapped, so that a handle to a fiber that has ended may outlive the runtime, on any thread.
+//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs
+//! to the process and is never unmapped, so that a handle to a fiber that has ended may outlive the
+//! runtime, on any thread.
 
 use super::regions::{self, StackRegion};
 use crate::error::StackError;
@@ -33,11 +34,12 @@ const SLAB_STACKS_MIN: usize = 64;
 /// Maximum number of stacks in a slab. Each slab has twice as many as the slab before, up to this
 /// number.
 const SLAB_STACKS_MAX: usize = 4096;
-/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page. With a single offset,
-/// all stacks would use the same few lines of the first-level cache.
+/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page. With
+/// a single offset, all stacks would use the same few lines of the first-level cache.
 const COLOURS: usize = 32;
 const _: () = assert!((COLOURS - 1) * 64 + STACK_HEAD_BYTES <= PAGE_BYTES_MIN);
-/// Advice of `madvise(2)`, since Linux 6.13, that makes accesses to pages fault without splitting the mapping.
+/// Advice of `madvise(2)`, since Linux 6.13, that makes accesses to pages fault without splitting
+/// the mapping.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
 /// Kind of the guards that detect overflows of a pool's stacks.

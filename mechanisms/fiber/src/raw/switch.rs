@@ -5,9 +5,9 @@
 //! changed. It is inlined, and jumps instead of calling and returning, so that the processor's
 //! prediction of return addresses stays correct on both sides.
 //!
-//! A fiber may switch to another fiber or to its worker. This is why fibers do not use `corosensei`,
-//! whose coroutines return to the code that has resumed them: a yield was two switches. Like
-//! there, the registers with modes of the floating-point units are not switched.
+//! A fiber may switch to another fiber or to its worker. This is why fibers do not use
+//! `corosensei`, whose coroutines return to the code that has resumed them: a yield was two
+//! switches. Like there, the registers with modes of the floating-point units are not switched.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -44,9 +44,9 @@ impl Context {
 /// request.
 ///
 /// # Safety
-/// `from` is valid until it is continued, and so is the stack of the caller. `to` was suspended by a
-/// switch or created by [`Context::starting`], was not continued since, and its stack is valid. The
-/// code of `to` may run on this thread.
+/// `from` is valid until it is continued, and so is the stack of the caller. `to` was suspended by
+/// a switch or created by [`Context::starting`], was not continued since, and its stack is valid.
+/// The code of `to` may run on this thread.
 #[inline(always)] // see the module's documentation
 pub(super) unsafe fn switch(
     from: *const Context,

@@ -1,7 +1,8 @@
 //! Wait of a task at a gate: a waiter that is polled, and may give up at any time.
 //!
-//! The node of a task is on the heap, as the task may move between threads, or be forgotten while it is in the list. A
-//! task that gives up agrees with the participant that wakes it as a waiter with a deadline does, by [`WakeRace`].
+//! The node of a task is on the heap, as the task may move between threads, or be forgotten while
+//! it is in the list. A task that gives up agrees with the participant that wakes it as a waiter
+//! with a deadline does, by [`WakeRace`].
 
 use super::gate::{Gate, WaitNode, Waiters, Withdrawals};
 use super::race::WakeRace;
@@ -23,10 +24,12 @@ impl TaskWaiter {
         Arc::new(Self { waker: Mutex::new(Some(waker)), race: WakeRace::new() })
     }
 
-    /// Ends the wait; returns the waker, which the caller must call. `None` if the task has given up.
+    /// Ends the wait; returns the waker, which the caller must call. `None` if the task has given
+    /// up.
     #[must_use]
     pub fn take_waker(&self) -> Option<Waker> {
-        // The race first: a task that replaces its waker after this call has taken it finds the race decided.
+        // The race first: a task that replaces its waker after this call has taken it finds the
+        // race decided.
         if self.race.try_wake() { self.waker().take() } else { None }
     }
 
@@ -70,12 +73,14 @@ impl<W: From<Arc<TaskWaiter>>> TaskWait<W> {
     pub fn poll(&mut self, gate: &Gate<W>, waker: &Waker) -> bool {
         if let Some((_, task)) = &self.queued {
             task.set_waker(waker);
-            // After the waker was replaced: a participant that wins the race later takes the new one.
+            // After the waker was replaced: a participant that wins the race later takes the new
+            // one.
             return task.race.is_woken();
         }
         let task = TaskWaiter::new(waker.clone());
         let node = NonNull::from(Box::leak(Box::new(WaitNode::new())));
-        // SAFETY: cancel() alone frees the node, once its waiter was handed out or withdrawn; nothing else accesses it.
+        // SAFETY: cancel() alone frees the node, once its waiter was handed out or withdrawn;
+        // nothing else accesses it.
         let refused = unsafe { gate.enqueue(node.as_ptr(), W::from(Arc::clone(&task))) }.is_err();
         if refused {
             // SAFETY: the node came from a box above, and the gate has not taken it.
@@ -86,16 +91,18 @@ impl<W: From<Arc<TaskWaiter>>> TaskWait<W> {
         refused
     }
 
-    /// Ends the wait at the gate that [`poll`](Self::poll) was given. Passes waiters to `wake`, which must wake them,
-    /// if the gate was opened meanwhile.
+    /// Ends the wait at the gate that [`poll`](Self::poll) was given. Passes waiters to `wake`,
+    /// which must wake them, if the gate was opened meanwhile.
     ///
-    /// Yields the CPU while another participant, which has taken the list, has not come to this waiter.
+    /// Yields the CPU while another participant, which has taken the list, has not come to this
+    /// waiter.
     pub fn cancel(&mut self, gate: &Gate<W>, withdrawals: &Withdrawals, wake: impl Fn(Waiters<W>)) {
         let Some((node, task)) = self.queued.take() else { return };
         if task.race.expire() {
             loop {
-                // SAFETY: poll() has enqueued the node in this gate; it is freed below, once its waiter was withdrawn,
-                // or was handed out and the other participant has let go of it.
+                // SAFETY: poll() has enqueued the node in this gate; it is freed below, once its
+                // waiter was withdrawn, or was handed out and the other participant has let go of
+                // it.
                 let withdrawn = unsafe { gate.withdraw(node.as_ptr(), withdrawals) };
                 wake(withdrawn.waiters_to_wake);
                 if withdrawn.was_queued || task.race.is_released() {
@@ -104,8 +111,8 @@ impl<W: From<Arc<TaskWaiter>>> TaskWait<W> {
                 thread::yield_now();
             }
         }
-        // SAFETY: the node came from a box in poll(), and is in no list: it was withdrawn, or its waiter was handed
-        // out before the race was decided.
+        // SAFETY: the node came from a box in poll(), and is in no list: it was withdrawn, or its
+        // waiter was handed out before the race was decided.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 }

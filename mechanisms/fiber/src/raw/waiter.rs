@@ -1,9 +1,9 @@
 //! Waiting participants: fibers and threads, with or without a deadline, and tasks.
 //!
 //! A timed wait is on the stack of its fiber, which may reuse that memory as soon as it goes on. So
-//! the waking thread takes the fiber out first. Its timer is in the wheel of the fiber's worker, and
-//! the fiber stays with that worker until it goes on: the timer never finds freed memory, and the
-//! fiber never runs elsewhere while its worker is still suspending it.
+//! the waking thread takes the fiber out first. Its timer is in the wheel of the fiber's worker,
+//! and the fiber stays with that worker until it goes on: the timer never finds freed memory, and
+//! the fiber never runs elsewhere while its worker is still suspending it.
 
 use super::control::{FiberControl, Runnable};
 use super::race::WakeRace;
@@ -102,7 +102,8 @@ pub(crate) struct TimedWaker(pub(super) NonNull<TimedWait>);
 unsafe impl Send for TimedWaker {}
 
 impl TimedWaker {
-    /// Returns the fiber, which the caller must make ready; `None` if its deadline had already passed.
+    /// Returns the fiber, which the caller must make ready; `None` if its deadline had already
+    /// passed.
     pub(crate) fn take_fiber(self) -> Option<Runnable> {
         // SAFETY: the timed wait is valid until the fiber was taken out below or `try_wake` has let
         // go. Both happen in this call, which is made once, as only one waker of a timed wait is

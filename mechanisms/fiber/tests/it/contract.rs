@@ -262,8 +262,8 @@ fn fiber_of_a_worker_that_panicked_can_be_woken_after_the_shutdown() -> TestResu
     })?;
     spawns.join()?;
     descriptors::replace_epoll_sets()?;
-    // The worker waits for descriptors again, and panics. If it had not gone to sleep, it has panicked already, and the
-    // spawn is refused.
+    // The worker waits for descriptors again, and panics. If it had not gone to sleep, it has
+    // panicked already, and the spawn is refused.
     drop(last().spawn_on(&runtime.handle(), || ()));
     assert!(catch_unwind(AssertUnwindSafe(|| runtime.shutdown())).is_err());
     NEVER.set(())?; // wakes a fiber that will never run

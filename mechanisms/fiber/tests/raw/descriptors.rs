@@ -12,8 +12,8 @@ pub fn replace_epoll_sets() -> std::io::Result<()> {
             read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventpoll]");
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
         if let (true, Some(number)) = (is_set, number) {
-            // SAFETY: the call takes no pointers. The number stays that of an open descriptor, so that its owner closes
-            // no other.
+            // SAFETY: the call takes no pointers. The number stays that of an open descriptor, so
+            // that its owner closes no other.
             if unsafe { libc::dup2(null.as_raw_fd(), number) } < 0 {
                 return Err(std::io::Error::last_os_error());
             }

@@ -11,7 +11,8 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 //!
-//! Across processes, both sides use a [`NotifyCore`] in memory that both have mapped; see [`shared`](crate::shared).
+//! Across processes, both sides use a [`NotifyCore`] in memory that both have mapped; see
+//! [`shared`](crate::shared).
 
 use super::waiting::{Deadline, WaitState, deadline_after, time_left};
 use crate::engine::Stats;
@@ -23,8 +24,8 @@ use std::time::Duration;
 
 pub use super::waiting::NotifyCore;
 
-/// Maximum duration of one sleep of a receiver whose senders may be other processes. A notification is delayed by at
-/// most this time if its sender is killed while sending it.
+/// Maximum duration of one sleep of a receiver whose senders may be other processes. A notification
+/// is delayed by at most this time if its sender is killed while sending it.
 ///
 /// An idle receiver wakes ten times a second for this. To recover at once, each sender would have
 /// to make a system call for every notification that finds one pending.
@@ -63,8 +64,9 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
 /// Sending end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a notification
-/// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the transfer of a line if the
-/// receiver has accessed it since; a futex wake, about 1 µs, only if the receiver sleeps.
+/// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the
+/// transfer of a line if the receiver has accessed it since; a futex wake, about 1 µs, only if the
+/// receiver sleeps.
 #[derive(Debug, Clone)]
 pub struct Sender<C = Arc<NotifyCore>> {
     core: C,
@@ -73,8 +75,8 @@ pub struct Sender<C = Arc<NotifyCore>> {
 }
 
 impl<C: Deref<Target = NotifyCore>> Sender<C> {
-    /// Creates a sender on an existing core. `scope` must be the same as the receiver's: [`Scope::Shared`] if the two
-    /// are in different processes.
+    /// Creates a sender on an existing core. `scope` must be the same as the receiver's:
+    /// [`Scope::Shared`] if the two are in different processes.
     pub fn from_core(core: C, scope: Scope) -> Self {
         Self { core, scope }
     }
@@ -92,10 +94,11 @@ impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
 /// Receiving end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a wait
-/// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins for
-/// [`Config::spin_per_sleep`] times the cost of a sleep and at most [`Config::spin_max`], only while that pays and the
-/// sender is on another CPU; then a futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it
-/// wakes at least every [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
+/// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins
+/// for [`Config::spin_per_sleep`] times the cost of a sleep and at most [`Config::spin_max`], only
+/// while that pays and the sender is on another CPU; then a futex wait, and 1 to 20 µs from the
+/// wake until it runs again. Across processes it wakes at least every [`SLEEP_MAX`] to find
+/// notifications whose sender was killed before its wake.
 #[derive(Debug)]
 pub struct Receiver<C = Arc<NotifyCore>> {
     core: C,
@@ -106,7 +109,8 @@ pub struct Receiver<C = Arc<NotifyCore>> {
 }
 
 impl<C: Deref<Target = NotifyCore>> Receiver<C> {
-    /// Creates a receiver on an existing core. A notification that is pending there is the first that it receives.
+    /// Creates a receiver on an existing core. A notification that is pending there is the first
+    /// that it receives.
     ///
     /// A core must have at most one receiver at a time. Two would take notifications from each
     /// other; memory stays safe.

@@ -1,5 +1,6 @@
-//! This crate's mechanism with a descriptor: the same state word, but the receiver parks on an eventfd. So it can
-//! sleep in an epoll set with its sockets, and senders make no system calls while it is awake.
+//! This crate's mechanism with a descriptor: the same state word, but the receiver parks on an
+//! eventfd. So it can sleep in an epoll set with its sockets, and senders make no system calls
+//! while it is awake.
 //!
 //! ```
 //! use handover_notify::{Config, Notify, Wait, adaptive_fd};
@@ -60,7 +61,8 @@ impl Mechanism for AdaptiveFd {
 /// Creates a sender and a receiver that are connected within this process.
 ///
 /// # Errors
-/// [`PairError::Config`] if `config` is not valid, [`PairError::SystemCall`] if the kernel gives no descriptor.
+/// [`PairError::Config`] if `config` is not valid, [`PairError::SystemCall`] if the kernel gives no
+/// descriptor.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
     let eventfd = descriptor::create_eventfd()?;
@@ -76,7 +78,8 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
 }
 
 /// Sending end of an adaptive mechanism on an eventfd. It costs as much as
-/// [`adaptive::Sender`](crate::adaptive::Sender), with a write to an eventfd in place of the futex wake.
+/// [`adaptive::Sender`](crate::adaptive::Sender), with a write to an eventfd in place of the futex
+/// wake.
 #[derive(Debug, Clone)]
 pub struct Sender {
     endpoints: Arc<Endpoints>,
@@ -89,8 +92,9 @@ impl Notify for Sender {
     }
 }
 
-/// Receiving end of an adaptive mechanism on an eventfd. It waits by itself with the methods of [`Wait`], or in an
-/// epoll set between [`prepare_park`](Self::prepare_park) and [`cancel_park`](Self::cancel_park).
+/// Receiving end of an adaptive mechanism on an eventfd. It waits by itself with the methods of
+/// [`Wait`], or in an epoll set between [`prepare_park`](Self::prepare_park) and
+/// [`cancel_park`](Self::cancel_park).
 #[derive(Debug)]
 pub struct Receiver {
     endpoints: Arc<Endpoints>,
@@ -98,9 +102,9 @@ pub struct Receiver {
     waiting: WaitState,
     /// Time since which the receiver has been asleep in an epoll set; `None` if it is awake.
     sleep_start: Option<SleepStart>,
-    /// Number of senders' writes to the eventfd that the receiver has not read, including writes to come. A sender
-    /// makes one write for each notification that ends a declared sleep; the write may come after the notification is
-    /// consumed. Negative if the write was read first.
+    /// Number of senders' writes to the eventfd that the receiver has not read, including writes to
+    /// come. A sender makes one write for each notification that ends a declared sleep; the write
+    /// may come after the notification is consumed. Negative if the write was read first.
     unread_writes: i64,
 }
 
@@ -220,7 +224,8 @@ impl Wait for Receiver {
         self.wait_until(deadline_after(timeout)).then_some(1)
     }
 
-    /// Consumes all pending notifications like [`Wait::try_wait`]; if there are none, a declared sleep continues.
+    /// Consumes all pending notifications like [`Wait::try_wait`]; if there are none, a declared
+    /// sleep continues.
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
         let Some(asleep) = self.sleep_start else {
@@ -237,7 +242,8 @@ impl Wait for Receiver {
     }
 }
 
-/// Eventfd of the receiver, for an epoll set. Only poll the descriptor: the receiver itself reads it.
+/// Eventfd of the receiver, for an epoll set. Only poll the descriptor: the receiver itself reads
+/// it.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoints.eventfd.as_fd()

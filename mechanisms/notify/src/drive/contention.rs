@@ -1,13 +1,15 @@
 //! Detection of other processes that compute on this process's CPUs.
 //!
-//! A yield gives the CPU to the thread that runs next until that thread waits or has used its time slice, some ms. If
-//! it belongs to this process, it does the work that the yielding thread waits for. If it belongs to a process that
-//! computes, the work waits for the whole slice, whereas a thread that sleeps runs within some µs once woken. With
-//! hundreds of threads that yield, yielding is still faster: all of them run between two such slices.
+//! A yield gives the CPU to the thread that runs next until that thread waits or has used its time
+//! slice, some ms. If it belongs to this process, it does the work that the yielding thread waits
+//! for. If it belongs to a process that computes, the work waits for the whole slice, whereas a
+//! thread that sleeps runs within some µs once woken. With hundreds of threads that yield, yielding
+//! is still faster: all of them run between two such slices.
 //!
-//! Beside builds on two CPUs, 2026-11, with yields alone and with a detector whose readings each thread took for
-//! itself: `hello3` 0.6 and 53 thousand messages a second, `hello4 10` 16 and 536, `hello5 10` 3.8 and 23. Without the
-//! limit of [`SWITCHES_PER_MS_MIN`], `hello4 1000` fell from 397 to 113.
+//! Beside builds on two CPUs, 2026-11, with yields alone and with a detector whose readings each
+//! thread took for itself: `hello3` 0.6 and 53 thousand messages a second, `hello4 10` 16 and 536,
+//! `hello5 10` 3.8 and 23. Without the limit of [`SWITCHES_PER_MS_MIN`], `hello4 1000` fell from
+//! 397 to 113.
 
 use super::waiting::now_ns;
 use handover_base::{affinity, usage};
@@ -31,8 +33,8 @@ const WAITS_MAX: u32 = 1 << 16;
 const INTERVAL_NS_MIN: u64 = 30_000_000;
 /// Maximum time, in ns, between two CPU readings that are compared.
 const INTERVAL_NS_MAX: u64 = 500_000_000;
-/// Rate of involuntary context switches, per ms and CPU, from which on many threads of this process yield. Yielding
-/// then pays despite other processes.
+/// Rate of involuntary context switches, per ms and CPU, from which on many threads of this process
+/// yield. Yielding then pays despite other processes.
 const SWITCHES_PER_MS_MIN: u64 = 16;
 
 /// Users of the CPUs of this process while some of its threads yield and wait for long.
@@ -67,8 +69,9 @@ impl CpuReading {
         }
     }
 
-    /// Returns who used the CPUs between the readings `self` and `now`: other processes if this one left them more than
-    /// half a CPU of `cpus_count`, unless it had many involuntary context switches.
+    /// Returns who used the CPUs between the readings `self` and `now`: other processes if this one
+    /// left them more than half a CPU of `cpus_count`, unless it had many involuntary context
+    /// switches.
     fn users(self, now: Self, cpus_count: usize) -> CpuUsers {
         let cpus_count = cpus_count as u64;
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
@@ -98,8 +101,8 @@ struct ProcessCheck {
 static PROCESS_CHECK: Mutex<ProcessCheck> = Mutex::new(ProcessCheck { started: None, last: None });
 
 impl ProcessCheck {
-    /// Returns who uses the CPUs; `None` if unknown. Compares two readings, unless the last comparison is less than
-    /// [`INTERVAL_NS_MIN`] old.
+    /// Returns who uses the CPUs; `None` if unknown. Compares two readings, unless the last
+    /// comparison is less than [`INTERVAL_NS_MIN`] old.
     fn check(
         &mut self,
         now_ns: u64,
@@ -178,7 +181,8 @@ impl ContentionDetector {
         }
     }
 
-    /// Records that the coarse clock has advanced during a yield. `check` returns who had the CPUs; `None` if unknown.
+    /// Records that the coarse clock has advanced during a yield. `check` returns who had the CPUs;
+    /// `None` if unknown.
     #[cold]
     fn record_tick(&mut self, check: impl FnOnce() -> Option<CpuUsers>) {
         let is_long = std::mem::take(&mut self.yields) <= YIELDS_PER_TICK_MAX;

@@ -13,8 +13,8 @@ pub(crate) fn create_eventfd() -> Result<OwnedFd, PairError> {
         .map_err(|errno| PairError::SystemCall { call: "eventfd2", error: errno.into() })
 }
 
-/// Adds one to an eventfd's count. EAGAIN is no error: at its maximum the count makes the eventfd readable, which is
-/// enough for a notification.
+/// Adds one to an eventfd's count. EAGAIN is no error: at its maximum the count makes the eventfd
+/// readable, which is enough for a notification.
 #[inline]
 pub(crate) fn increment_eventfd(eventfd: &OwnedFd) {
     match retry_on_intr(|| rustix::io::write(eventfd, &1u64.to_ne_bytes())) {

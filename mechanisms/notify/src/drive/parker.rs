@@ -1,4 +1,5 @@
-//! Spinning, then parking, for a receiver that checks a condition of its own: a queue, a ring, a flag.
+//! Spinning, then parking, for a receiver that checks a condition of its own: a queue, a ring, a
+//! flag.
 //!
 //! ```
 //! use handover_notify::{Unparker, Config, Parker};
@@ -36,8 +37,9 @@ use std::time::Duration;
 /// Unpark *after* publishing the work that the receiver checks for. While the receiver is awake,
 /// unparking costs a fence and a load of a line that is rarely written.
 ///
-/// For threads of one process: the sender that finds the receiver asleep is the only one that wakes it, so it must
-/// not be killed before that. Across processes use an [`adaptive::NotifyCore`](crate::adaptive::NotifyCore).
+/// For threads of one process: the sender that finds the receiver asleep is the only one that wakes
+/// it, so it must not be killed before that. Across processes use an
+/// [`adaptive::NotifyCore`](crate::adaptive::NotifyCore).
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Unparker {
@@ -45,14 +47,16 @@ pub struct Unparker {
     /// Time, in ns on CLOCK_MONOTONIC, at which a sender last found the receiver asleep. The
     /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
-    /// CPU on which the receiver ran last, plus one; zero if unknown. [`POLLING`] is set while it polls
-    /// more than [`EAGER_POLLS`] times, [`WAKING`] while wake-ups limit its rate.
+    /// CPU on which the receiver ran last, plus one; zero if unknown. [`POLLING`] is set while it
+    /// polls more than [`EAGER_POLLS`] times, [`WAKING`] while wake-ups limit its rate.
     cpu_plus_one: AtomicU32,
 }
 
-/// Bit of [`Unparker::cpu_plus_one`] for a receiver that polls for long, so that it will answer at once.
+/// Bit of [`Unparker::cpu_plus_one`] for a receiver that polls for long, so that it will answer at
+/// once.
 const POLLING: u32 = 1 << 31;
-/// Bit of [`Unparker::cpu_plus_one`] for a receiver whose rate is limited by the wake-ups of those to which it sends.
+/// Bit of [`Unparker::cpu_plus_one`] for a receiver whose rate is limited by the wake-ups of those
+/// to which it sends.
 const WAKING: u32 = 1 << 30;
 
 impl Unparker {
@@ -85,7 +89,8 @@ impl Unparker {
     /// receiver slept.
     ///
     /// # Panics
-    /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else ends its sleep.
+    /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else
+    /// ends its sleep.
     #[inline]
     pub fn unpark_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
         match self.word.claim_wake(current_cpu) {
@@ -130,15 +135,16 @@ pub enum ParkResult {
     SleepEnded,
 }
 
-/// Receiving end of an [`Unparker`], which waits for a condition. It learns from earlier waits how long to spin and
-/// to yield before it sleeps.
+/// Receiving end of an [`Unparker`], which waits for a condition. It learns from earlier waits how
+/// long to spin and to yield before it sleeps.
 ///
 /// A wait that found nothing has up to four steps, each of which is skipped while it does not pay:
 /// [`poll_eagerly`](Self::poll_eagerly), for an answer that is about to come;
 /// [`spin`](Self::spin), which spins with pauses while the sender is on another CPU, and then
 /// yields to other threads, so that a sender on the same CPU can run; and [`park`](Self::park).
 ///
-/// The caller's `poll` checks the condition that the receiver waits for. It is called very often; make it one load.
+/// The caller's `poll` checks the condition that the receiver waits for. It is called very often;
+/// make it one load.
 #[derive(Debug)]
 pub struct Parker {
     waiting: WaitState,
@@ -150,7 +156,8 @@ pub struct Parker {
     polls_missed: u32,
     /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls or more found an answer.
     polls_found: u32,
-    /// Count of [`share_cpu`](Self::share_cpu) since the time was last compared with that of the last yield.
+    /// Count of [`share_cpu`](Self::share_cpu) since the time was last compared with that of the
+    /// last yield.
     work_unchecked: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
@@ -162,7 +169,8 @@ pub struct Parker {
     wakes_count: u32,
     /// Time, in ns on CLOCK_MONOTONIC, at which `sends_count` was last reset; zero before that.
     sending_since_ns: u64,
-    /// Time for which the last wait has yielded in vain, if it was to do so for up to [`LONG_WAIT`]; otherwise zero.
+    /// Time for which the last wait has yielded in vain, if it was to do so for up to
+    /// [`LONG_WAIT`]; otherwise zero.
     waited_long: Duration,
     /// CPU of the thread that is expected to end the next wait: this thread's CPU or another.
     expected_answer: AnswerSource,
@@ -217,17 +225,19 @@ const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Count of [`Parker::share_cpu`] after which the time is compared with the time of the last yield.
 const WORK_PER_CHECK: u32 = 32;
 /// Minimum interval, in ns, between the yields of [`Parker::share_cpu`]. Requests of 10 clients on
-/// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other CPU,
-/// 900 to one on the server's. With them, the latter receives 20,000 to 39,000.
+/// two CPUs in 2 s, 2026-11, without these yields: 1.7 million answers to a client on the other
+/// CPU, 900 to one on the server's. With them, the latter receives 20,000 to 39,000.
 const SHARE_INTERVAL_NS_MIN: u64 = 32_000;
 /// Number of messages after which a thread determines whether wake-ups limit its rate.
 const SENDS_PER_CHECK: u32 = 64;
 /// Minimum number of wake-ups among [`SENDS_PER_CHECK`] messages for that.
 const WAKES_MIN: u32 = 48;
-/// Maximum time in which [`SENDS_PER_CHECK`] messages are sent for that, in ns: twice the time of as many wake-ups, 2 µs
-/// each. If a thread works or waits for longer, its rate would not double without the wake-ups.
+/// Maximum time in which [`SENDS_PER_CHECK`] messages are sent for that, in ns: twice the time of
+/// as many wake-ups, 2 µs each. If a thread works or waits for longer, its rate would not double
+/// without the wake-ups.
 const WAKES_NS_MAX: u64 = 256_000;
-/// Minimum time to the deadline for yielding. With less time left, yielding would miss the deadline.
+/// Minimum time to the deadline for yielding. With less time left, yielding would miss the
+/// deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
 impl Parker {
@@ -258,8 +268,8 @@ impl Parker {
     }
 
     /// Publishes on `unparker` the CPU that this thread runs on;
-    /// [`expect_answer_from`](Self::expect_answer_from) in other threads reads it.
-    /// Call this before a wait, when a thread starts to receive, and now and then while it does not wait.
+    /// [`expect_answer_from`](Self::expect_answer_from) in other threads reads it. Call this before
+    /// a wait, when a thread starts to receive, and now and then while it does not wait.
     ///
     /// # Cost
     /// Reading the CPU's number, 2 to 3 ns.
@@ -278,12 +288,13 @@ impl Parker {
         unparker.cpu_plus_one.store(self.cpu_plus_one | self.waking_flag | flag, Ordering::Relaxed);
     }
 
-    /// Records a message to another thread. `has_woken` is `true` if this thread had to wake the receiver. `unparker` is
-    /// this thread's own.
+    /// Records a message to another thread. `has_woken` is `true` if this thread had to wake the
+    /// receiver. `unparker` is this thread's own.
     ///
-    /// If at least 48 of the last 64 messages needed a wake-up, and all 64 took at most 256 µs, wake-ups limit the rate
-    /// of this thread. It publishes that until it sleeps, or fewer messages need a wake-up. Threads that wait for its
-    /// answers then yield for up to 10 ms before they sleep, which saves the wake-ups.
+    /// If at least 48 of the last 64 messages needed a wake-up, and all 64 took at most 256 µs,
+    /// wake-ups limit the rate of this thread. It publishes that until it sleeps, or fewer messages
+    /// need a wake-up. Threads that wait for its answers then yield for up to 10 ms before they
+    /// sleep, which saves the wake-ups.
     ///
     /// # Cost
     /// Some instructions, and reading the clock once in 64 calls.
@@ -306,7 +317,8 @@ impl Parker {
         self.publish_waking(unparker, is_waking);
     }
 
-    /// Withdraws what [`record_sent`](Self::record_sent) has published. Call this when a thread stops receiving.
+    /// Withdraws what [`record_sent`](Self::record_sent) has published. Call this when a thread
+    /// stops receiving.
     pub fn withdraw_waking(&mut self, unparker: &Unparker) {
         self.publish_waking(unparker, false);
     }
@@ -343,9 +355,9 @@ impl Parker {
         self.expected_answer = self.expected_answer.max(expected);
     }
 
-    /// Records like [`expect_answer_from`](Self::expect_answer_from) that several receivers were woken and must all
-    /// answer. If one of them runs on this thread's CPU, the next wait yields to it, as polling for the others' answers
-    /// would only delay the last one.
+    /// Records like [`expect_answer_from`](Self::expect_answer_from) that several receivers were
+    /// woken and must all answer. If one of them runs on this thread's CPU, the next wait yields to
+    /// it, as polling for the others' answers would only delay the last one.
     ///
     /// # Cost
     /// A load for each unparker, up to the first whose receiver runs on this CPU.
@@ -361,16 +373,17 @@ impl Parker {
         }
     }
 
-    /// Returns `true` if `cpu_plus_one` of an unparker is this thread's CPU. Returns `false` also if the CPU is
-    /// unknown.
+    /// Returns `true` if `cpu_plus_one` of an unparker is this thread's CPU. Returns `false` also
+    /// if the CPU is unknown.
     fn is_this_cpu(&self, cpu_plus_one: u32) -> bool {
         cpu_plus_one & !(POLLING | WAKING) == self.cpu_plus_one && self.cpu_plus_one != 0
     }
 
     /// Polls many times without a pause. Returns `true` as soon as `poll` does, `false` if `poll`
     /// never does. Polls only once if the answer can only come from this thread's CPU, and in most
-    /// waits if recent ones ended by yielding and no answer is expected. `unparker` is this thread's;
-    /// senders read from it that a poll takes long, so that their answers will come at once.
+    /// waits if recent ones ended by yielding and no answer is expected. `unparker` is this
+    /// thread's; senders read from it that a poll takes long, so that their answers will come at
+    /// once.
     ///
     /// # Blocking
     /// For 128 polls, 0.1 to 0.2 µs. While yielding pays, for up to 512 polls, and for 8192, about
@@ -392,7 +405,8 @@ impl Parker {
             || (polls > EAGER_POLLS && self.poll_for_long(unparker, polls - EAGER_POLLS, poll));
         if found {
             self.expected_answer = AnswerSource::Unknown;
-            // If it took the greater number of polls, other threads still need this CPU when no answer comes.
+            // If it took the greater number of polls, other threads still need this CPU when no
+            // answer comes.
             if polls == EAGER_POLLS {
                 self.yielder.record_found_by_polling();
             }
@@ -403,7 +417,8 @@ impl Parker {
         found
     }
 
-    /// Polls up to `polls` times, and publishes on `unparker` meanwhile that this thread will answer at once.
+    /// Polls up to `polls` times, and publishes on `unparker` meanwhile that this thread will
+    /// answer at once.
     #[cold]
     fn poll_for_long(
         &self,
@@ -440,13 +455,13 @@ impl Parker {
         }
     }
 
-    /// Records that this thread has done work for others `count` times. Yields once if it has done so for too long
-    /// without leaving its CPU. Call this where other CPUs may provide work so fast that no wait yields: the threads
-    /// of this CPU would run only once a time slice.
+    /// Records that this thread has done work for others `count` times. Yields once if it has done
+    /// so for too long without leaving its CPU. Call this where other CPUs may provide work so fast
+    /// that no wait yields: the threads of this CPU would run only once a time slice.
     ///
     /// # Blocking
-    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the earliest; see
-    /// [`Yielder::share_cpu`].
+    /// In a call that yields, until this thread gets the CPU again. It yields after 32 µs at the
+    /// earliest; see [`Yielder::share_cpu`].
     #[inline]
     pub fn share_cpu(&mut self, count: u32) {
         self.work_unchecked = self.work_unchecked.saturating_add(count);
@@ -474,9 +489,9 @@ impl Parker {
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
     /// # Blocking
-    /// At most [`Config::spin_max`], and where it yields, until this thread gets the CPU again. It yields for up to 10
-    /// ms if wake-ups limit the rate of the thread that is to answer (see [`record_sent`](Self::record_sent)), and the
-    /// deadline is at least as far ahead.
+    /// At most [`Config::spin_max`], and where it yields, until this thread gets the CPU again. It
+    /// yields for up to 10 ms if wake-ups limit the rate of the thread that is to answer (see
+    /// [`record_sent`](Self::record_sent)), and the deadline is at least as far ahead.
     #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
@@ -516,7 +531,8 @@ impl Parker {
     /// Does not sleep if `poll` returns `true` once the sleep is declared.
     ///
     /// # Blocking
-    /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender wakes it.
+    /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender wakes
+    /// it.
     pub fn park(
         &mut self,
         unparker: &Unparker,
@@ -531,9 +547,10 @@ impl Parker {
         })
     }
 
-    /// Parks like [`park`](Self::park), but sleeps by calling `sleep` with the present time in ns on CLOCK_MONOTONIC.
-    /// `sleep` must return when a sender calls the closure passed to [`Unparker::unpark_with`], before or during the
-    /// sleep (as with a descriptor that stays readable).
+    /// Parks like [`park`](Self::park), but sleeps by calling `sleep` with the present time in ns
+    /// on CLOCK_MONOTONIC. `sleep` must return when a sender calls the closure passed to
+    /// [`Unparker::unpark_with`], before or during the sleep (as with a descriptor that stays
+    /// readable).
     pub fn park_with(
         &mut self,
         unparker: &Unparker,
@@ -568,7 +585,8 @@ impl Parker {
         stage::record_woken(unparker);
         match unparker.word.withdraw_sleep() {
             Some(sender_cpu) => {
-                // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
+                // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another
+                // sleep.
                 let woken_at_ns = unparker.woken_at_ns.load(Ordering::Relaxed);
                 let after_ns = woken_at_ns.saturating_sub(asleep.since_ns());
                 self.yielder.record_sleep(Some(after_ns));

@@ -44,8 +44,8 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Core of a mechanism ([`adaptive::NotifyCore`](crate::adaptive::NotifyCore)) in a file mapped into memory.
-/// Clones share the mapping, which is unmapped when the last one is dropped.
+/// Core of a mechanism ([`adaptive::NotifyCore`](crate::adaptive::NotifyCore)) in a file mapped
+/// into memory. Clones share the mapping, which is unmapped when the last one is dropped.
 #[derive(Debug)]
 pub struct MappedCore<C> {
     mapping: Arc<Mapping>,
@@ -70,11 +70,12 @@ impl<C: ZeroInit> MappedCore<C> {
     /// The file may be closed afterwards.
     ///
     /// # Errors
-    /// [`MapError::TooSmall`], [`MapError::NotSealed`] and [`MapError::NotSmallPages`] if the file is something else;
-    /// [`MapError::SystemCall`] if it cannot be mapped.
+    /// [`MapError::TooSmall`], [`MapError::NotSealed`] and [`MapError::NotSmallPages`] if the file
+    /// is something else; [`MapError::SystemCall`] if it cannot be mapped.
     pub fn map(file: impl AsFd) -> Result<Self, MapError> {
         let refused = |call| move |errno: Errno| MapError::SystemCall { call, error: errno.into() };
-        // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it is mapped.
+        // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it
+        // is mapped.
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed);

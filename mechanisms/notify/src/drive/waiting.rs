@@ -17,8 +17,9 @@ const TIMINGS_COUNT: u32 = 5;
 
 /// State shared by the senders and the receiver of a mechanism, alone on its cache lines.
 ///
-/// All zeroes are a fresh core. It holds no pointers, so that it may lie in memory that several processes map:
-/// whatever another process writes there, the worst effect is a missing or an additional notification.
+/// All zeroes are a fresh core. It holds no pointers, so that it may lie in memory that several
+/// processes map: whatever another process writes there, the worst effect is a missing or an
+/// additional notification.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct NotifyCore {
@@ -72,10 +73,12 @@ pub(crate) struct WaitState {
     stats: Stats,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
-    /// `true` if the thread of the first wait without a known sender may run on one CPU only; `None` before it.
+    /// `true` if the thread of the first wait without a known sender may run on one CPU only;
+    /// `None` before it.
     is_bound_to_one_cpu: Option<bool>,
-    /// Number of polls of the last wait, if it completed while spinning and is not recorded yet; otherwise zero. The
-    /// next wait records it while it has nothing else to do, so that this one returns sooner.
+    /// Number of polls of the last wait, if it completed while spinning and is not recorded yet;
+    /// otherwise zero. The next wait records it while it has nothing else to do, so that this one
+    /// returns sooner.
     unrecorded_polls: u32,
 }
 
@@ -90,7 +93,8 @@ impl SleepStart {
         Self { since_ns: now_ns() }
     }
 
-    /// Returns the start of a sleep at `now_ns`, after a wait of `waited`, which counts as a part of the sleep.
+    /// Returns the start of a sleep at `now_ns`, after a wait of `waited`, which counts as a part
+    /// of the sleep.
     pub(crate) fn after_wait(now_ns: u64, waited: Duration) -> Self {
         Self { since_ns: now_ns.saturating_sub(waited.as_nanos() as u64) } // far below 2^64
     }
@@ -132,8 +136,8 @@ impl WaitState {
         true
     }
 
-    /// Spins, then calls `sleep` (see [`StateWord::sleep_until_notified`]); returns `true` if notified before
-    /// `deadline`. Called when no notification is pending.
+    /// Spins, then calls `sleep` (see [`StateWord::sleep_until_notified`]); returns `true` if
+    /// notified before `deadline`. Called when no notification is pending.
     #[inline(never)]
     pub(crate) fn wait(
         &mut self,
@@ -155,7 +159,8 @@ impl WaitState {
         match (notified, asleep) {
             (Some(sender_cpu), Some(asleep)) => self.record_sleep_end(core, sender_cpu, asleep),
             (Some(sender_cpu), None) => {
-                // The notification came between the last poll and the declaration: there was no sleep.
+                // The notification came between the last poll and the declaration: there was no
+                // sleep.
                 stage::record_found(core);
                 self.sender_cpu = sender_cpu;
                 self.record_found_before_sleep();
@@ -192,7 +197,8 @@ impl WaitState {
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
         if (asleep.since_ns..=now_ns).contains(&woken_at_ns) {
-            // On one CPU the receiver waits for its sender to stop running: that is not the cost of a wake.
+            // On one CPU the receiver waits for its sender to stop running: that is not the cost of
+            // a wake.
             let shares_cpu = self.shares_cpu();
             let wake_ns = (!shares_cpu).then_some(now_ns - woken_at_ns);
             self.spin_policy.record_woken(woken_at_ns - asleep.since_ns, wake_ns);
@@ -218,8 +224,8 @@ impl WaitState {
         self.stats.by_yielding += 1;
     }
 
-    /// Spins for as long as recent waits suggest; returns `true` as soon as `poll` does, otherwise `false`. `left` is
-    /// the time to the deadline; `None` for no deadline.
+    /// Spins for as long as recent waits suggest; returns `true` as soon as `poll` does, otherwise
+    /// `false`. `left` is the time to the deadline; `None` for no deadline.
     #[inline(never)]
     pub(crate) fn spin_for(
         &mut self,
@@ -313,7 +319,8 @@ fn polls_until_deadline(left: Option<Duration>) -> u32 {
 /// Returns the duration, in ps, of one poll while spinning on this machine. It is measured at the
 /// first call.
 ///
-/// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement tells.
+/// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement
+/// tells.
 fn poll_ps() -> u64 {
     static POLL_PS: OnceLock<u64> = OnceLock::new();
     *POLL_PS.get_or_init(|| {

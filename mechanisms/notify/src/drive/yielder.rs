@@ -16,25 +16,28 @@ const YIELD_PS: u64 = 500_000;
 /// times as many messages as when the thread was assumed to be alone and spun while others waited
 /// for its CPU.
 const YIELDS_BEFORE_CHECK: u32 = 4;
-/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
-/// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
+/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other
+/// threads compute for their entire time slice, a thread that sleeps runs sooner, once woken, than
+/// one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
 /// Maximum duration of a wait of [`Yielder::start_long_wait`].
 pub(crate) const LONG_WAIT: Duration = Duration::from_nanos(YIELDING_NS_MAX);
-/// Maximum interval, in ns, between the yields of [`Yielder::share_cpu`]: if no other thread needs the CPU, or if so
-/// many threads of this process do that a yield is long. It is below the kernel's time slice (1.4 ms on two CPUs), as a
-/// thread that uses two slices is passed over for a round. Suite event/serve-each with 1000 clients on two CPUs,
-/// 2026-11: 6.4 µs, with 2 ms 10 µs, with 0.13 ms 9.7 µs.
+/// Maximum interval, in ns, between the yields of [`Yielder::share_cpu`]: if no other thread needs
+/// the CPU, or if so many threads of this process do that a yield is long. It is below the kernel's
+/// time slice (1.4 ms on two CPUs), as a thread that uses two slices is passed over for a round.
+/// Suite event/serve-each with 1000 clients on two CPUs, 2026-11: 6.4 µs, with 2 ms 10 µs, with
+/// 0.13 ms 9.7 µs.
 const INTERVAL_NS_MAX: u64 = 1_000_000;
-/// Maximum ratio of the interval to its minimum while other threads of this CPU yield too. Threads that all prolonged
-/// their intervals with the others' would end up with time slices.
+/// Maximum ratio of the interval to its minimum while other threads of this CPU yield too. Threads
+/// that all prolonged their intervals with the others' would end up with time slices.
 const INTERVAL_FACTOR_MAX: u64 = 4;
 /// Duration of a yield, in ns, up to which no other thread may have run.
 const SHORT_YIELD_NS: u64 = 4_000;
-/// Duration of a yield, in ns, from which on it is long. Beside a process that computes it takes a time slice of 3 to 8
-/// ms; with 1000 threads that answer on two CPUs, 0.5 to 5 ms.
+/// Duration of a yield, in ns, from which on it is long. Beside a process that computes it takes a
+/// time slice of 3 to 8 ms; with 1000 threads that answer on two CPUs, 0.5 to 5 ms.
 const LONG_YIELD_NS: u64 = 3_000_000;
-/// Time by which each other thread that yields on this CPU prolongs a yield that is not long, in ns.
+/// Time by which each other thread that yields on this CPU prolongs a yield that is not long, in
+/// ns.
 const YIELD_NS_PER_SHARER: u64 = 64_000;
 /// Ratio of the time without yields after a long yield to the yield's duration.
 const LONG_YIELD_FACTOR: u64 = 16;
@@ -43,9 +46,10 @@ const PAUSE_NS_MAX: u64 = 1_000_000_000;
 
 /// Yields of a thread to the other threads of its CPU, as far as earlier yields have paid.
 ///
-/// For a thread with a wait of its own; [`Parker`](crate::Parker) contains one. If more threads than CPUs wait for each
-/// other, a thread that yields lets the one run that it waits for, at the cost of a switch between them. A sleep costs
-/// in addition the system calls that sleep and wake, and a halted CPU's wake-up.
+/// For a thread with a wait of its own; [`Parker`](crate::Parker) contains one. If more threads
+/// than CPUs wait for each other, a thread that yields lets the one run that it waits for, at the
+/// cost of a switch between them. A sleep costs in addition the system calls that sleep and wake,
+/// and a halted CPU's wake-up.
 ///
 /// ```
 /// use handover_notify::{Config, Yielder};
@@ -75,8 +79,8 @@ pub struct Yielder {
     contention: Option<ContentionDetector>,
     /// `true` if recent waits completed while yielding. Other threads need this CPU.
     is_yielding: bool,
-    /// Time, in ns on CLOCK_MONOTONIC, of the first call of [`share_cpu`](Self::share_cpu) after this thread last left
-    /// its CPU.
+    /// Time, in ns on CLOCK_MONOTONIC, of the first call of [`share_cpu`](Self::share_cpu) after
+    /// this thread last left its CPU.
     working_since_ns: Option<u64>,
     /// Interval, in ns, after which [`share_cpu`](Self::share_cpu) yields.
     interval_ns: u64,
@@ -85,15 +89,16 @@ pub struct Yielder {
     switches: u64,
     /// Duration of a yield, in ns, from which on it is long.
     long_yield_ns: u64,
-    /// Time, in ns on CLOCK_MONOTONIC, until which this thread does not yield; 0 if the last yield was not long.
+    /// Time, in ns on CLOCK_MONOTONIC, until which this thread does not yield; 0 if the last yield
+    /// was not long.
     paused_until_ns: u64,
     /// Duration of the last pause, in ns; 0 if the last yield was not long.
     pause_ns: u64,
 }
 
 impl Yielder {
-    /// Creates a yielder that has no results of earlier yields. It never yields before a sleep if `config.spin_max`
-    /// is zero; `config` is not checked (see [`Config::validate`]).
+    /// Creates a yielder that has no results of earlier yields. It never yields before a sleep if
+    /// `config.spin_max` is zero; `config` is not checked (see [`Config::validate`]).
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -109,16 +114,17 @@ impl Yielder {
         }
     }
 
-    /// Creates a yielder like [`new`](Self::new) for a thread that yields to other processes, and only while it knows
-    /// that they yield too. After a yield of 3 ms or more, as beside a process that computes, it does not yield for 16
-    /// times as long, and for up to 1 s if that happens again.
+    /// Creates a yielder like [`new`](Self::new) for a thread that yields to other processes, and
+    /// only while it knows that they yield too. After a yield of 3 ms or more, as beside a process
+    /// that computes, it does not yield for 16 times as long, and for up to 1 s if that happens
+    /// again.
     #[must_use]
     pub fn among_processes(config: Config) -> Self {
         Self { contention: None, ..Self::new(config) }
     }
 
-    /// Sets the number of other threads that yield on this CPU, as far as known. Each prolongs a yield, which may then
-    /// take 3 ms and 64 µs for each of them before it counts as long.
+    /// Sets the number of other threads that yield on this CPU, as far as known. Each prolongs a
+    /// yield, which may then take 3 ms and 64 µs for each of them before it counts as long.
     #[inline]
     pub fn set_sharers(&mut self, count: u32) {
         self.long_yield_ns = LONG_YIELD_NS + YIELD_NS_PER_SHARER * u64::from(count);
@@ -133,15 +139,16 @@ impl Yielder {
         }
     }
 
-    /// Returns `true` if recent waits completed while yielding. Other threads need this CPU, so that spinning would
-    /// only keep it from them.
+    /// Returns `true` if recent waits completed while yielding. Other threads need this CPU, so
+    /// that spinning would only keep it from them.
     #[inline]
     #[must_use]
     pub fn is_yielding(&self) -> bool {
         self.is_yielding
     }
 
-    /// Records that a wait completed by polling, although yields had paid before: no other thread needs this CPU.
+    /// Records that a wait completed by polling, although yields had paid before: no other thread
+    /// needs this CPU.
     #[inline]
     pub fn record_found_by_polling(&mut self) {
         self.is_yielding = false;
@@ -153,8 +160,8 @@ impl Yielder {
         self.working_since_ns = None;
     }
 
-    /// Records how the sleep ended that followed yields without a result, or a wait that did not yield: a sender woke
-    /// the thread `after_ns` after the sleep began; `None` if none did.
+    /// Records how the sleep ended that followed yields without a result, or a wait that did not
+    /// yield: a sender woke the thread `after_ns` after the sleep began; `None` if none did.
     #[inline]
     pub fn record_sleep(&mut self, after_ns: Option<u64>) {
         match after_ns {
@@ -174,8 +181,9 @@ impl Yielder {
         YieldingWait { yields_max, ..YieldingWait::default() }
     }
 
-    /// Starts a wait that yields for up to 10 ms, whatever earlier waits have found. Returns `None` if `config.spin_max`
-    /// is zero, or if a process that computes was detected on this thread's CPU.
+    /// Starts a wait that yields for up to 10 ms, whatever earlier waits have found. Returns `None`
+    /// if `config.spin_max` is zero, or if a process that computes was detected on this thread's
+    /// CPU.
     #[inline(always)]
     pub(crate) fn start_long_wait(&mut self) -> Option<YieldingWait> {
         if !self.policy.can_spin() || !self.may_yield() {
@@ -185,13 +193,13 @@ impl Yielder {
         Some(YieldingWait { yields_max: u32::MAX, ..YieldingWait::default() })
     }
 
-    /// Yields once; then check whether there is work, and call [`record_found`](Self::record_found) if there is.
-    /// Returns `false` without a yield if it is time to sleep. Then report the end of the sleep by
-    /// [`record_sleep`](Self::record_sleep).
+    /// Yields once; then check whether there is work, and call [`record_found`](Self::record_found)
+    /// if there is. Returns `false` without a yield if it is time to sleep. Then report the end of
+    /// the sleep by [`record_sleep`](Self::record_sleep).
     ///
-    /// Inlined all the way up into the loop that waits, system call included: after a switch from another thread the
-    /// processor mispredicts each return to a caller that was entered before (the kernel overwrites the
-    /// return-address predictor), 0.3 µs for the first.
+    /// Inlined all the way up into the loop that waits, system call included: after a switch from
+    /// another thread the processor mispredicts each return to a caller that was entered before
+    /// (the kernel overwrites the return-address predictor), 0.3 µs for the first.
     ///
     /// # Blocking
     /// While other threads of this CPU run.
@@ -220,16 +228,17 @@ impl Yielder {
                 >= u64::from(yields_count - YIELDS_BEFORE_CHECK) / 2;
     }
 
-    /// Yields once if this thread has worked for others for too long without leaving its CPU. Call this now and then
-    /// where other CPUs may provide work so fast that no wait yields: the threads of this CPU would run only once a
-    /// time slice. Returns `true` if it has yielded.
+    /// Yields once if this thread has worked for others for too long without leaving its CPU. Call
+    /// this now and then where other CPUs may provide work so fast that no wait yields: the threads
+    /// of this CPU would run only once a time slice. Returns `true` if it has yielded.
     ///
     /// # Blocking
-    /// In a call that yields, until this thread gets the CPU again. It yields after `interval_ns_min` at the earliest.
-    /// If the last of these yields took longer, it yields after as long a time, at most 4 times `interval_ns_min`; if
-    /// it took 3 ms or more, as beside a process that computes, after 16 times as long, or after 1 ms if hundreds of
-    /// threads of this process ran. While no other thread runs on this CPU, the interval doubles from yield to yield,
-    /// up to 1 ms.
+    /// In a call that yields, until this thread gets the CPU again. It yields after
+    /// `interval_ns_min` at the earliest. If the last of these yields took longer, it yields after
+    /// as long a time, at most 4 times `interval_ns_min`; if it took 3 ms or more, as beside a
+    /// process that computes, after 16 times as long, or after 1 ms if hundreds of threads of this
+    /// process ran. While no other thread runs on this CPU, the interval doubles from yield to
+    /// yield, up to 1 ms.
     #[cold]
     pub fn share_cpu(&mut self, interval_ns_min: u64) -> bool {
         let start_ns = now_ns();
@@ -246,8 +255,8 @@ impl Yielder {
         yields
     }
 
-    /// Returns the time until the next yield of [`share_cpu`](Self::share_cpu), in ns, after one of `yield_ns`.
-    /// `users` returns who used the CPU during a long yield; `None` if unknown.
+    /// Returns the time until the next yield of [`share_cpu`](Self::share_cpu), in ns, after one of
+    /// `yield_ns`. `users` returns who used the CPU during a long yield; `None` if unknown.
     fn next_interval_ns(
         &self,
         yield_ns: u64,

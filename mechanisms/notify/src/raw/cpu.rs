@@ -1,7 +1,7 @@
 //! Number of the CPU that a thread runs on.
 
-/// Returns the number of the CPU that this thread runs on; `None` if unknown. The kernel may move the thread at any
-/// time.
+/// Returns the number of the CPU that this thread runs on; `None` if unknown. The kernel may move
+/// the thread at any time.
 ///
 /// The C library reads it from the thread's registered rseq area: 2 to 3 ns, where the vDSO's
 /// getcpu takes 10. Each notification calls this.

@@ -33,8 +33,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of `file`. The caller ensures that the file has as many and cannot be truncated
-    /// (otherwise an access would raise SIGBUS).
+    /// Maps the first `bytes` bytes of `file`. The caller ensures that the file has as many and
+    /// cannot be truncated (otherwise an access would raise SIGBUS).
     pub(crate) fn map_file(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -56,7 +56,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: map_file() mapped exactly this address and length, and no reference outlives `self`.
+        // SAFETY: map_file() mapped exactly this address and length, and no reference outlives
+        // `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr(), self.bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }

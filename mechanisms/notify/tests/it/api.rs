@@ -52,7 +52,8 @@ fn statistics_count_each_way_a_wait_ends() {
     waker.join().expect("the waker");
     let stats = receiver.stats();
     assert_eq!((stats.timed_out, stats.by_spinning, stats.spins), (1, 0, 0));
-    // On a stalled machine the second notification may come before its wait, which then finds it at once.
+    // On a stalled machine the second notification may come before its wait, which then finds it at
+    // once.
     assert!(stats.found_pending >= 1);
     assert_eq!(stats.found_pending + stats.by_sleeping, 2);
 }
@@ -163,7 +164,8 @@ mod with_cpus {
             return;
         };
         for stats in ping_pong([first, second]) {
-            // The first wait of a pinned receiver does not know yet that its sender is on another CPU.
+            // The first wait of a pinned receiver does not know yet that its sender is on another
+            // CPU.
             assert!(stats.unspun_shared_cpu <= 1, "{stats:?}");
             assert!(stats.spins > 0, "{stats:?}");
         }

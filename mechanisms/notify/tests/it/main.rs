@@ -1,4 +1,5 @@
-//! Tests of the API, of every mechanism's contract, of parking, of use across processes, and by tasks.
+//! Tests of the API, of every mechanism's contract, of parking, of use across processes, and by
+//! tasks.
 #![cfg(not(handover_loom))]
 
 mod api;

@@ -108,8 +108,8 @@ fn custom_sleep_is_ended_by_the_senders_closure() {
     });
 }
 
-/// Returns the number of polls in an eager poll that finds nothing, after `expects` was called with a parker
-/// and the unparker of a receiver on its own CPU.
+/// Returns the number of polls in an eager poll that finds nothing, after `expects` was called with
+/// a parker and the unparker of a receiver on its own CPU.
 #[cfg(not(miri))] // Miri has no CPUs
 fn polls(expects: impl FnOnce(&mut Parker, &Unparker)) -> u32 {
     let parker = || Parker::new(Config::default()).expect("valid");

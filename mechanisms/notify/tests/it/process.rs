@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Name of the variable that gives the partner the paths of the cores that it waits on and notifies.
+/// Name of the variable that gives the partner the paths of the cores that it waits on and
+/// notifies.
 const PARTNER: &str = "HANDOVER_NOTIFY_PARTNER";
 const ROUNDS_COUNT: u64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,7 +42,8 @@ fn partner_paths() -> Option<[String; 2]> {
     Some([first.to_owned(), second.to_owned()])
 }
 
-/// Notifies and waits in turn; begins with a notification if `starts` is `true`, otherwise with a wait.
+/// Notifies and waits in turn; begins with a notification if `starts` is `true`, otherwise with a
+/// wait.
 fn ping_pong(sender: &impl Notify, receiver: &mut impl Wait, starts: bool) {
     for round in 0..ROUNDS_COUNT {
         if starts {
@@ -127,7 +129,8 @@ fn assert_notified_despite(peer: impl FnOnce(&File)) {
 
 #[test]
 fn sender_killed_before_its_wake_does_not_block_the_others() {
-    // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no one.
+    // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no
+    // one.
     assert_notified_despite(|file| {
         file.write_all_at(&PENDING.to_ne_bytes(), 0).expect("the word");
     });

@@ -1,7 +1,7 @@
 //! Code of a site's instruction while it is off and while it is on.
 //!
-//! A switch stores one byte on x86_64, and one instruction on aarch64: both are stores that no thread
-//! sees half done, and threads may execute the instruction meanwhile.
+//! A switch stores one byte on x86_64, and one instruction on aarch64: both are stores that no
+//! thread sees half done, and threads may execute the instruction meanwhile.
 
 #[cfg(target_arch = "aarch64")]
 mod processor {
@@ -39,8 +39,10 @@ mod processor {
 
     /// Makes the instruction that was stored at `at` visible to the instruction caches of all CPUs.
     pub(crate) fn publish_code(at: usize) {
-        // The sequence of the Arm ARM, K13.5: clean the line to the point of unification, then invalidate it there.
-        // SAFETY: cache maintenance of a line of mapped code changes no memory; Linux permits it to programs.
+        // The sequence of the Arm ARM, K13.5: clean the line to the point of unification, then
+        // invalidate it there.
+        // SAFETY: cache maintenance of a line of mapped code changes no memory; Linux permits it to
+        // programs.
         unsafe {
             core::arch::asm!("dc cvau, {at}", "dsb ish", "ic ivau, {at}", "dsb ish", "isb",
                 at = in(reg) at, options(nostack, preserves_flags));
@@ -65,7 +67,8 @@ mod processor {
     /// `true` if switching tries `mprotect` before `/proc/self/mem`.
     pub(crate) const IS_MPROTECT_FIRST: bool = false;
 
-    /// Returns the code of a site while it is on, `jmp rel32`. Its target follows the byte and is not needed here.
+    /// Returns the code of a site while it is on, `jmp rel32`. Its target follows the byte and is
+    /// not needed here.
     pub(crate) fn code_on(_at: u64, _target: u64) -> Option<Code> {
         Some(0xe9)
     }

@@ -51,7 +51,8 @@ impl Drop for ExitGuard {
 /// writer, or the writer is in use. It is in use if this is a signal handler that interrupted a
 /// use.
 ///
-/// `f` must not call `install_writer`, `take_writer` or `leak_writer`; no caller in this crate does.
+/// `f` must not call `install_writer`, `take_writer` or `leak_writer`; no caller in this crate
+/// does.
 ///
 /// # Cost
 /// Two stores and a branch to exclude signal handlers: the cheapest sound way, as a handler may run
@@ -67,9 +68,10 @@ pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<LaneMemory>) -> R) -> Option
     // between them. A handler that ran before the store has finished with the writer.
     compiler_fence(Ordering::SeqCst);
     let writer = WRITER.get();
-    // SAFETY: null, or a Box from install_writer(), which only take_writer() frees. Both run on this thread only,
-    // and not while IS_BUSY is set: attach_thread() and prepare() return before they reach them, and the
-    // thread's destructor does not run during this call, or this call never returns.
+    // SAFETY: null, or a Box from install_writer(), which only take_writer() frees. Both run on
+    // this thread only, and not while IS_BUSY is set: attach_thread() and prepare() return before
+    // they reach them, and the thread's destructor does not run during this call, or this call
+    // never returns.
     let answer = unsafe { writer.as_ref() }.map(f);
     compiler_fence(Ordering::SeqCst);
     IS_BUSY.with(|is_busy| is_busy.store(false, Ordering::Relaxed));
@@ -104,7 +106,8 @@ pub(crate) fn install_writer(writer: Writer<LaneMemory>, on_exit: fn(Writer<Lane
 /// Removes and returns the thread's writer; `None` if the thread has none.
 pub(crate) fn take_writer() -> Option<Box<Writer<LaneMemory>>> {
     let writer = WRITER.replace(ptr::null()).cast_mut();
-    // SAFETY: the pointer came from Box::into_raw in install_writer(), and `replace` above has removed it.
+    // SAFETY: the pointer came from Box::into_raw in install_writer(), and `replace` above has
+    // removed it.
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 

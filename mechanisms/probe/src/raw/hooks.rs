@@ -15,7 +15,8 @@ pub(crate) struct ProcessHooks {
     pub on_exit: extern "C" fn(),
 }
 
-/// Installs the functions at the first call. Call it before a lock is taken that a child would inherit as locked.
+/// Installs the functions at the first call. Call it before a lock is taken that a child would
+/// inherit as locked.
 pub(crate) fn install_hooks(hooks: ProcessHooks) {
     static ONCE: Once = Once::new();
     if cfg!(miri) {

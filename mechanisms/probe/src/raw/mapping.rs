@@ -41,7 +41,8 @@ impl LaneMemory {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
         }
-        // Lanes begin at multiples of PAGE_BYTES, and mappings at multiples of the kernel's page size, which may be larger.
+        // Lanes begin at multiples of PAGE_BYTES, and mappings at multiples of the kernel's page
+        // size, which may be larger.
         let before = offset % page_size() as u64;
         let bytes = before + PAGE_BYTES + words_count * 8;
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
@@ -52,8 +53,8 @@ impl LaneMemory {
         let start = unsafe {
             mmap(std::ptr::null_mut(), bytes, access, flags, file.as_fd(), offset - before)
         }?;
-        // SAFETY: the mapping is before + PAGE_BYTES + 8 * words_count long, so that the offset lies
-        // within it.
+        // SAFETY: the mapping is before + PAGE_BYTES + 8 * words_count long, so that the offset
+        // lies within it.
         let ring = unsafe { start.byte_add((before + PAGE_BYTES) as usize) };
         let ring = NonNull::new(ring.cast()).ok_or(Errno::NOMEM)?;
         let range = MappedRange::register(start.expose_provenance(), bytes);
@@ -103,8 +104,8 @@ impl LaneWords for LaneMemory {
     fn clear(&self, position: u64, count: u64) {
         // Relaxed all: the number that is written last is a Release.
         self.word(position).store(0, Ordering::Relaxed);
-        // Release: a reader of the file finds the block's old number gone before its words are. x86 keeps the order of
-        // stores in any case.
+        // Release: a reader of the file finds the block's old number gone before its words are. x86
+        // keeps the order of stores in any case.
         fence(Ordering::Release);
         for at in position + 1..position + count {
             self.word(at).store(0, Ordering::Relaxed);
@@ -128,7 +129,8 @@ impl Drop for LaneMemory {
         // The mapping begins at the start of the page that contains the header.
         let before = (self.ring.addr().get() - PAGE_BYTES as usize) % page_size();
         let bytes = before + (HEADER_WORDS + self.mask + 1) as usize * 8;
-        // SAFETY: `before` bytes and the header of PAGE_BYTES lie right before the ring, in the same mapping.
+        // SAFETY: `before` bytes and the header of PAGE_BYTES lie right before the ring, in the
+        // same mapping.
         let start = unsafe { self.ring.byte_sub(before + PAGE_BYTES as usize) };
         // SAFETY: map() mapped exactly this address and length, and no reference outlives `self`.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };

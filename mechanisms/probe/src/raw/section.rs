@@ -1,8 +1,8 @@
 //! The link section in which this object's sites are listed.
 //!
 //! Each entry is two 32-bit addresses relative to themselves: of the instruction, and of the site's
-//! [`SiteData`]; on aarch64 a third, of the code to which the instruction jumps while the site is on.
-//! The section thus needs no relocation when the program is loaded, and is read-only.
+//! [`SiteData`]; on aarch64 a third, of the code to which the instruction jumps while the site is
+//! on. The section thus needs no relocation when the program is loaded, and is read-only.
 
 use super::switching::Instruction;
 use crate::site::SiteData;
@@ -120,8 +120,9 @@ mod patched {
     /// entry.
     ///
     /// # Safety
-    /// The linker placed entries, as the macros write them, between the two addresses, each aligned to 4 bytes and
-    /// [`ENTRY_BYTES`] long, in a read-only section of an object that is never unloaded.
+    /// The linker placed entries, as the macros write them, between the two addresses, each aligned
+    /// to 4 bytes and [`ENTRY_BYTES`] long, in a read-only section of an object that is never
+    /// unloaded.
     pub(crate) unsafe fn instructions_between(
         start: *const Entry,
         stop: *const Entry,
@@ -132,7 +133,8 @@ mod patched {
         entries
             .iter()
             .filter_map(|entry| {
-                // SAFETY: an entry points to a SiteData, which lives as long as its object is loaded.
+                // SAFETY: an entry points to a SiteData, which lives as long as its object is
+                // loaded.
                 let meta = unsafe { meta_at(resolve_relative(&entry.meta_offset)) };
                 if meta.is_control() || meta.version() != LAYOUT_VERSION {
                     return None;
@@ -162,16 +164,17 @@ const HEADER_BYTES: usize = 16;
 /// Returns the site's data at the address `start`, including its texts.
 ///
 /// # Safety
-/// `start` is the address of a [`SiteData`], which lives for ever: a static of 16 + text_bytes bytes (`SiteData::new`,
-/// and `HANDOVER_META_` in `handover_probe.h`) of an object that is never unloaded.
+/// `start` is the address of a [`SiteData`], which lives for ever: a static of 16 + text_bytes
+/// bytes (`SiteData::new`, and `HANDOVER_META_` in `handover_probe.h`) of an object that is never
+/// unloaded.
 #[must_use]
 pub unsafe fn meta_at(start: *const u8) -> &'static SiteData {
     const { assert!(size_of::<SiteData<[u8; 0]>>() == HEADER_BYTES) };
     // SAFETY: a SiteData begins with a header of 16 bytes.
     let header = unsafe { &*start.cast::<SiteData<[u8; 0]>>() };
     let thin = std::ptr::slice_from_raw_parts(start, header.text_bytes());
-    // SAFETY: the texts follow the header, as the caller guarantees. The pointer's metadata is the length of the last
-    // field.
+    // SAFETY: the texts follow the header, as the caller guarantees. The pointer's metadata is the
+    // length of the last field.
     unsafe { &*(thin as *const SiteData) }
 }
 

@@ -183,8 +183,8 @@ extern "C" fn on_fault(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: SA_SIGINFO was set in install_fault_handler(): the kernel passes a siginfo_t that is valid for this
-    // call.
+    // SAFETY: SA_SIGINFO was set in install_fault_handler(): the kernel passes a siginfo_t that is
+    // valid for this call.
     let info_here = unsafe { &*info };
     let code = info_here.si_code;
     // SAFETY: a siginfo_t of SIGBUS has an address; if another process sent the signal, the value

@@ -42,12 +42,13 @@ macro_rules! probe {
     }};
 }
 
-/// Defines a probe site with one integer for a hot function that calls nothing else. If the site is on, evaluates
-/// `$result` and returns it from the enclosing function. `$result` should be a call of a function that is never inlined,
-/// with `$record` as an argument, a closure that records an event with its argument.
+/// Defines a probe site with one integer for a hot function that calls nothing else. If the site is
+/// on, evaluates `$result` and returns it from the enclosing function. `$result` should be a call
+/// of a function that is never inlined, with `$record` as an argument, a closure that records an
+/// event with its argument.
 ///
-/// The code after a [`probe!`] needs values that were computed before it, and the function saves registers for them at
-/// its start, whether the site is on or not. With this macro it saves none.
+/// The code after a [`probe!`] needs values that were computed before it, and the function saves
+/// registers for them at its start, whether the site is on or not. With this macro it saves none.
 ///
 /// ```
 /// # use handover_probe::probe_and_return;
@@ -80,7 +81,8 @@ macro_rules! probe_and_return {
     }};
 }
 
-/// Defines a probe site that records an event now, and another when the returned guard is dropped, also by unwinding.
+/// Defines a probe site that records an event now, and another when the returned guard is dropped,
+/// also by unwinding.
 ///
 /// ```
 /// # use handover_probe::span;
@@ -91,8 +93,9 @@ macro_rules! probe_and_return {
 /// # serve(1);
 /// ```
 ///
-/// Both ends are sites of their own, so that the guard has no size and checks nothing itself. A span that is switched
-/// on or off while it runs leaves one end without the other; readers allow for it.
+/// Both ends are sites of their own, so that the guard has no size and checks nothing itself. A
+/// span that is switched on or off while it runs leaves one end without the other; readers allow
+/// for it.
 ///
 /// # Cost
 /// Off: two instructions that do nothing. On: two time stamps and two stores.
@@ -135,7 +138,8 @@ macro_rules! __span {
     }};
 }
 
-/// Defines the data of a probe site: name and position without pointers, so that loading needs no relocation.
+/// Defines the data of a probe site: name and position without pointers, so that loading needs no
+/// relocation.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __meta {
@@ -154,15 +158,16 @@ macro_rules! __meta {
     };
 }
 
-/// Emits the instruction of a probe site, `nop`, and its entry in the section, with the address to which a `b` in its
-/// place jumps.
+/// Emits the instruction of a probe site, `nop`, and its entry in the section, with the address to
+/// which a `b` in its place jumps.
 #[cfg(all(target_arch = "aarch64", not(any(miri, handover_loom, feature = "flags"))))]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __site {
     ($on:block) => {
         #[allow(unsafe_code)]
-        // SAFETY: `nop` does nothing; patched to a jump, it goes to the block of the `label` operand.
+        // SAFETY: `nop` does nothing; patched to a jump, it goes to the block of the `label`
+        // operand.
         unsafe {
             ::core::arch::asm!(
                 "2: nop",

@@ -1,6 +1,7 @@
 //! Entry point before `main`.
 
-/// Installs the fork and exit handlers and reads HANDOVER_TRACE, before `main` or when the shared object is loaded.
+/// Installs the fork and exit handlers and reads HANDOVER_TRACE, before `main` or when the shared
+/// object is loaded.
 ///
 /// It only switches sites: threads and files wait for the first event, as a loader holds locks.
 #[cfg(not(any(miri, handover_loom)))]
@@ -15,12 +16,12 @@ extern "C" fn run_before_main() {
     crate::startup::install_and_enable();
 }
 
-/// Registers the sites of another object: C code with `handover_probe.h`. Patterns that were switched on before apply to
-/// them.
+/// Registers the sites of another object: C code with `handover_probe.h`. Patterns that were
+/// switched on before apply to them.
 ///
 /// # Safety
-/// The linker placed entries, as the header's macros write them, between the two addresses, in a read-only section of an
-/// object that is never unloaded.
+/// The linker placed entries, as the header's macros write them, between the two addresses, in a
+/// read-only section of an object that is never unloaded.
 #[cfg(all(
     any(target_arch = "aarch64", target_arch = "x86_64"),
     not(any(miri, handover_loom, feature = "flags"))

@@ -1,18 +1,18 @@
 //! Patching of a site's code while threads execute it.
 //!
-//! **One store changes the instruction, and no breakpoint is needed.** Where instructions of several
-//! stores change, a thread may fetch some of the old and some of the new bytes; the kernel's
-//! `text_poke` therefore puts an `int3` over the first byte, changes the others while no thread can
-//! get past it, and then writes the new first byte.
+//! **One store changes the instruction, and no breakpoint is needed.** Where instructions of
+//! several stores change, a thread may fetch some of the old and some of the new bytes; the
+//! kernel's `text_poke` therefore puts an `int3` over the first byte, changes the others while no
+//! thread can get past it, and then writes the new first byte.
 //!
-//! On x86_64 this relies on one fact: a thread sees a store of one byte of code whole or not at all,
-//! so that it executes the old instruction or the new one. Here only the first byte changes: both
-//! instructions are five bytes long, with the same four bytes behind the opcode, so that the first of
-//! the kernel's steps is the whole change.
+//! On x86_64 this relies on one fact: a thread sees a store of one byte of code whole or not at
+//! all, so that it executes the old instruction or the new one. Here only the first byte changes:
+//! both instructions are five bytes long, with the same four bytes behind the opcode, so that the
+//! first of the kernel's steps is the whole change.
 //!
-//! On aarch64 the instruction is `nop` or `b`, between which the architecture permits a change while
-//! threads execute it: each executes the old instruction or the new one (Arm ARM, DDI 0487, B2.2.5).
-//! The aligned store of four bytes is single-copy atomic.
+//! On aarch64 the instruction is `nop` or `b`, between which the architecture permits a change
+//! while threads execute it: each executes the old instruction or the new one (Arm ARM, DDI 0487,
+//! B2.2.5). The aligned store of four bytes is single-copy atomic.
 //!
 //! For the moment at which each CPU sees it, `membarrier(SYNC_CORE)` makes every CPU that runs the
 //! process execute a serialising instruction, before switching returns.
@@ -55,14 +55,16 @@ impl Instruction {
 
     /// Returns the instruction's code in memory.
     fn code(self) -> &'static AtomicCode {
-        // SAFETY: `at` is the address of an instruction of a loaded object, from its section of sites, so that it is
-        // aligned for its code, and code is readable. The access is atomic, as another thread may be patching it.
+        // SAFETY: `at` is the address of an instruction of a loaded object, from its section of
+        // sites, so that it is aligned for its code, and code is readable. The access is atomic, as
+        // another thread may be patching it.
         unsafe { AtomicCode::from_ptr(std::ptr::with_exposed_provenance_mut(self.at)) }
     }
 
     /// Stores the instruction's code for a site that is on or off. The page must be writable.
     fn store(self, on: bool) {
-        // Release: orders what was set up before in front of the patch, for threads that take the jump.
+        // Release: orders what was set up before in front of the patch, for threads that take the
+        // jump.
         self.code().store(self.code_for(on), Ordering::Release);
         publish_code(self.at);
     }
@@ -71,8 +73,8 @@ impl Instruction {
 /// Switches the sites of `instructions` on or off, all or none. Returns the method used, once every
 /// thread sees the change.
 ///
-/// Writes through `/proc/self/mem`, which needs no writable page, or after `mprotect`: if one fails,
-/// the other.
+/// Writes through `/proc/self/mem`, which needs no writable page, or after `mprotect`: if one
+/// fails, the other.
 pub(crate) fn switch_sites(instructions: &[Instruction], on: bool) -> io::Result<Backend> {
     let wanted: Vec<Instruction> =
         instructions.iter().copied().filter(|one| one.is_on() == Some(!on)).collect();
@@ -152,8 +154,9 @@ pub(crate) fn register_for_membarrier() -> bool {
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }
 
-/// Calls `membarrier` with `command`; returns `false` if the kernel refuses. `MEMBARRIER_SYNC_CORE` serialises every
-/// CPU that runs a thread of this process, so that it executes no instructions fetched before.
+/// Calls `membarrier` with `command`; returns `false` if the kernel refuses. `MEMBARRIER_SYNC_CORE`
+/// serialises every CPU that runs a thread of this process, so that it executes no instructions
+/// fetched before.
 fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;
@@ -170,8 +173,9 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     use std::io::Write;
 
-    /// Maps a page of disabled instructions, and returns the one with this index. With `is_writable` false, it is a
-    /// shared mapping of a read-only file, which neither its mapping nor `/proc/self/mem` can change.
+    /// Maps a page of disabled instructions, and returns the one with this index. With
+    /// `is_writable` false, it is a shared mapping of a read-only file, which neither its mapping
+    /// nor `/proc/self/mem` can change.
     fn instruction(index: usize, is_writable: bool) -> Instruction {
         let page_bytes = rustix::param::page_size();
         let mut file = tempfile::NamedTempFile::new().unwrap();

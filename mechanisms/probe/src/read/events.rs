@@ -16,7 +16,8 @@ pub enum EventKind {
     Mark,
     /// Start of a span.
     Enter,
-    /// End of a span. If the span's start is missing, the site was switched on within the span, or the start was lost.
+    /// End of a span. If the span's start is missing, the site was switched on within the span, or
+    /// the start was lost.
     Leave,
 }
 
@@ -93,8 +94,8 @@ impl<S: ReadAt> Trace<S> {
 }
 
 impl<S: ReadAt> Events<'_, S> {
-    /// Returns `true` if events are missing because the file was truncated, or they were overwritten, while it was
-    /// open.
+    /// Returns `true` if events are missing because the file was truncated, or they were
+    /// overwritten, while it was open.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated

@@ -61,8 +61,8 @@ struct IndexedBlock {
 
 /// Index of a trace's files, collected from all segments.
 ///
-/// The files are read in the order in which events move, the rings first: of events that the process
-/// moves to the stream meanwhile, at least the chunks are found.
+/// The files are read in the order in which events move, the rings first: of events that the
+/// process moves to the stream meanwhile, at least the chunks are found.
 #[derive(Debug, Default)]
 pub(super) struct TraceIndex {
     /// `true` if the process is still recording. The counts in its files do not belong to one
@@ -115,8 +115,8 @@ impl TraceIndex {
         Ok(())
     }
 
-    /// Counts the bytes `from..to` of a file as damaged. Those at its `end` may be a segment that the
-    /// process is writing.
+    /// Counts the bytes `from..to` of a file as damaged. Those at its `end` may be a segment that
+    /// the process is writing.
     fn count_damage(&mut self, from: u64, to: u64, end: u64) {
         if to < end || !self.is_live {
             self.damaged_bytes += to.min(end).saturating_sub(from);
@@ -298,8 +298,8 @@ impl TraceIndex {
         Ok(true)
     }
 
-    /// Returns the threads with their pieces and missing events, of which `unread_max` may be in the
-    /// lost ring of each thread. Returns also the sites by number.
+    /// Returns the threads with their pieces and missing events, of which `unread_max` may be in
+    /// the lost ring of each thread. Returns also the sites by number.
     pub(super) fn into_threads(mut self, unread_max: u64) -> (Vec<Thread>, HashMap<u32, Site>) {
         self.add_function_sites();
         let threads = self.threads.into_iter();
@@ -415,8 +415,8 @@ fn read_block(
     }))
 }
 
-/// Returns the words of the block at `offset`. Words beyond the file's end are zero. Returns `None` if the process has
-/// begun another block there meanwhile.
+/// Returns the words of the block at `offset`. Words beyond the file's end are zero. Returns `None`
+/// if the process has begun another block there meanwhile.
 pub(super) fn read_block_words(source: &impl ReadAt, offset: u64) -> io::Result<Option<Vec<u64>>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;

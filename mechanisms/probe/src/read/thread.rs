@@ -29,8 +29,8 @@ pub struct MissingEvents {
     /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
     /// Upper bound of the number of events in rings that no longer exist. It is zero unless the
-    /// process was killed and its rings were removed. Threads that began after the last write to the stream are
-    /// unknown, and count as one.
+    /// process was killed and its rings were removed. Threads that began after the last write to
+    /// the stream are unknown, and count as one.
     pub unread_max: u64,
 }
 

@@ -66,8 +66,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Returns the path of the file of rings from which the trace was completed. The file may be removed once the trace
-    /// has been copied. `None` if the trace was complete.
+    /// Returns the path of the file of rings from which the trace was completed. The file may be
+    /// removed once the trace has been copied. `None` if the trace was complete.
     #[must_use]
     pub fn rings_path(&self) -> Option<&Path> {
         self.rings_path.as_deref()

@@ -141,8 +141,8 @@ fn killed_stream_is_completed_from_its_rings() {
     assert!(count >= EVENTS, "{count} events");
 
     // Rings are kept while they complete a trace, and are removed when the next recording begins
-    // after that. Without the trace's folder, which may be in another mount namespace, they are kept
-    // for a week.
+    // after that. Without the trace's folder, which may be in another mount namespace, they are
+    // kept for a week.
     let rings = trace.rings_path().expect("they were left").to_owned();
     let next = || {
         let _only = RECORDS.lock();
@@ -736,7 +736,8 @@ fn recording_signal_handler_does_not_damage_the_interrupted_events() {
                     }
                 }
                 stop.store(true, Ordering::Relaxed);
-                // Events of the handler while there was no recording are in unrecorded_events_count().
+                // Events of the handler while there was no recording are in
+                // unrecorded_events_count().
                 let all_made = all.iter().map(|(_, made)| made).sum::<u64>();
                 let counted: u64 =
                     all.iter().map(|(it, _)| it.recorded + it.lost + it.overwritten).sum();

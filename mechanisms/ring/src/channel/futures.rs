@@ -11,8 +11,8 @@ use handover_base::wakers::Registration;
 impl<T: Send, Q: Queue> Sender<T, Q> {
     /// Sends a value; waits while the ring is full.
     ///
-    /// Senders that wait are woken in the order in which they began to wait, one for each value received. A sender that
-    /// does not wait may take the slot first.
+    /// Senders that wait are woken in the order in which they began to wait, one for each value
+    /// received. A sender that does not wait may take the slot first.
     ///
     /// # Errors
     /// [`ClosedError`] with the value if the channel is closed.
@@ -21,12 +21,13 @@ impl<T: Send, Q: Queue> Sender<T, Q> {
     /// If the future is polled after it has completed.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it has completed, the value was not sent and is dropped; a slot for which it was
-    /// woken goes to the next sender. To keep the value, use [`try_send`](Self::try_send).
+    /// If the future is dropped before it has completed, the value was not sent and is dropped; a
+    /// slot for which it was woken goes to the next sender. To keep the value, use
+    /// [`try_send`](Self::try_send).
     ///
     /// # Cost
-    /// If a slot is vacant, like [`try_send`](Self::try_send). Otherwise a lock or two to store the waker, and another
-    /// to release it.
+    /// If a slot is vacant, like [`try_send`](Self::try_send). Otherwise a lock or two to store the
+    /// waker, and another to release it.
     pub fn send(&mut self, value: T) -> Sending<'_, T, Q> {
         Sending { sender: self, value: Some(value), registration: Registration::default() }
     }
@@ -68,15 +69,16 @@ impl<T: Send, Q: Queue> fmt::Debug for Sending<'_, T, Q> {
 }
 
 impl<T: Send, Q: Queue> Receiver<T, Q> {
-    /// Receives the oldest value; waits while there is none. `None` if the channel is closed and empty.
+    /// Receives the oldest value; waits while there is none. `None` if the channel is closed and
+    /// empty.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no value: it pops one only when it completes. A value for which it was woken goes to
-    /// the next receiver.
+    /// Dropping the future loses no value: it pops one only when it completes. A value for which it
+    /// was woken goes to the next receiver.
     ///
     /// # Cost
-    /// If a value is ready, like [`try_receive`](Self::try_receive). Otherwise a lock or two to store the waker, and
-    /// another to release it.
+    /// If a value is ready, like [`try_receive`](Self::try_receive). Otherwise a lock or two to
+    /// store the waker, and another to release it.
     pub fn receive(&mut self) -> Receiving<'_, T, Q> {
         Receiving { receiver: self }
     }

@@ -6,9 +6,10 @@
 //!   the caller's     the server's               the server's     the caller's             the caller's
 //! ```
 //!
-//! Only the end that owns the line writes the word. Receiving writes nothing: each end remembers for itself that it
-//! has received, and stores it in the word when it is dropped (the server: ABANDONED, the caller: EMPTY), so that the
-//! word finally shows which content must still be dropped.
+//! Only the end that owns the line writes the word. Receiving writes nothing: each end remembers
+//! for itself that it has received, and stores it in the word when it is dropped (the server:
+//! ABANDONED, the caller: EMPTY), so that the word finally shows which content must still be
+//! dropped.
 
 use super::poll;
 use crate::stage;
@@ -30,10 +31,10 @@ const ABANDONED: u8 = 3;
 /// State shared by the two ends of a mailbox.
 struct MailboxShared<Q, R> {
     line: CachePadded<Line<Q, R>>,
-    /// Flags that say which ends were dropped. Not in the line that is transferred, and written only when an end is
-    /// dropped, so that both CPUs keep a copy: a waiting end loads the flags after each load of the state, and two
-    /// loads from a line that is being written make the round trip 70 to 87 ns long instead of 61 (AMD Zen 4,
-    /// 2026-11).
+    /// Flags that say which ends were dropped. Not in the line that is transferred, and written
+    /// only when an end is dropped, so that both CPUs keep a copy: a waiting end loads the flags
+    /// after each load of the state, and two loads from a line that is being written make the round
+    /// trip 70 to 87 ns long instead of 61 (AMD Zen 4, 2026-11).
     dropped: CachePadded<DroppedEnds>,
 }
 
@@ -74,7 +75,8 @@ impl<Q, R> Line<Q, R> {
     #[inline(always)]
     unsafe fn put(&self, content: Content<Q, R>) {
         self.content.with_mut(|place| {
-            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other thread accesses it.
+            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other
+            // thread accesses it.
             unsafe { place.write(content) };
         });
     }
@@ -86,7 +88,8 @@ impl<Q, R> Line<Q, R> {
     #[inline(always)]
     unsafe fn take_request(&self) -> Q {
         self.content.with_mut(|place| {
-            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other thread accesses it.
+            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other
+            // thread accesses it.
             let content = unsafe { place.read() };
             // SAFETY: the caller guarantees that a request was put there last.
             ManuallyDrop::into_inner(unsafe { content.request })
@@ -100,7 +103,8 @@ impl<Q, R> Line<Q, R> {
     #[inline(always)]
     unsafe fn take_reply(&self) -> R {
         self.content.with_mut(|place| {
-            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other thread accesses it.
+            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other
+            // thread accesses it.
             let content = unsafe { place.read() };
             // SAFETY: the caller guarantees that a reply was put there last.
             ManuallyDrop::into_inner(unsafe { content.reply })
@@ -113,7 +117,8 @@ impl<Q, R> Drop for Line<Q, R> {
     fn drop(&mut self) {
         // Relaxed: both ends are dropped, and the Arc has ordered their accesses before this.
         match self.state.load(Ordering::Relaxed) {
-            // SAFETY: no other handle is left; a server that had received the request wrote ABANDONED.
+            // SAFETY: no other handle is left; a server that had received the request wrote
+            // ABANDONED.
             REQUEST => drop(unsafe { self.take_request() }),
             // SAFETY: no other handle is left; a caller that had received the reply wrote EMPTY.
             REPLY => drop(unsafe { self.take_reply() }),
@@ -163,8 +168,8 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
     )
 }
 
-/// Client's end of a mailbox: sends requests and receives replies. Dropping it closes the mailbox; a request that was
-/// sent can still be received.
+/// Client's end of a mailbox: sends requests and receives replies. Dropping it closes the mailbox;
+/// a request that was sent can still be received.
 ///
 /// A caller is invariant in `Q` and `R`, as is the server: it cannot stand for a caller of requests
 /// with a shorter lifetime, which the server would receive under its own `Q`:
@@ -204,7 +209,8 @@ impl<Q, R> Caller<Q, R> {
         if self.is_closed() {
             return Err(SendError::Closed(request));
         }
-        // SAFETY: no request is under way, so that this end owns the line, and its content has been received.
+        // SAFETY: no request is under way, so that this end owns the line, and its content has been
+        // received.
         unsafe { self.shared.line.put(Content { request: ManuallyDrop::new(request) }) };
         // Release: publishes the request to the Acquire in Server::receive().
         self.shared.line.state.store(REQUEST, Ordering::Release);
@@ -247,7 +253,8 @@ impl<Q, R> Caller<Q, R> {
         self.is_waiting
     }
 
-    /// Returns `true` if the server was dropped. Once true, it stays true; there may still be a reply to receive.
+    /// Returns `true` if the server was dropped. Once true, it stays true; there may still be a
+    /// reply to receive.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; check_server_dropped() has the Acquire.
@@ -275,8 +282,9 @@ impl<Q, R> Caller<Q, R> {
             // SAFETY: the server is dropped, so that this end owns the line. The reply came just
             // before, and `is_waiting` is false from now on, so that it is taken once.
             REPLY => Ok(Some(unsafe { self.shared.line.take_reply() })),
-            // SAFETY: the server is dropped, so that this end owns the line. A server that had received the request
-            // would have written ABANDONED; `is_waiting` is false from now on, so that it is taken once.
+            // SAFETY: the server is dropped, so that this end owns the line. A server that had
+            // received the request would have written ABANDONED; `is_waiting` is false from now on,
+            // so that it is taken once.
             REQUEST => Err(ReceiveError::NotReceived(unsafe { self.shared.line.take_request() })),
             _ => Err(ReceiveError::Abandoned),
         }
@@ -302,8 +310,8 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
     }
 }
 
-/// Server's end of a mailbox: receives requests and sends replies. Dropping it closes the mailbox; a reply that was
-/// sent can still be received.
+/// Server's end of a mailbox: receives requests and sends replies. Dropping it closes the mailbox;
+/// a reply that was sent can still be received.
 ///
 /// Like [`Caller`], it is invariant, so that replies cannot have a shorter lifetime:
 ///
@@ -365,7 +373,8 @@ impl<Q, R> Server<Q, R> {
         if self.is_closed() {
             return Err(ReplyError::Closed(reply));
         }
-        // SAFETY: this end owns the line until the store below, and the request has been taken out of it.
+        // SAFETY: this end owns the line until the store below, and the request has been taken out
+        // of it.
         unsafe { self.shared.line.put(Content { reply: ManuallyDrop::new(reply) }) };
         // Release: publishes the reply to the Acquire in Caller::receive().
         self.shared.line.state.store(REPLY, Ordering::Release);
@@ -380,14 +389,16 @@ impl<Q, R> Server<Q, R> {
         self.has_request
     }
 
-    /// Returns `true` if the caller was dropped. Once true, it stays true; there may still be a request to receive.
+    /// Returns `true` if the caller was dropped. Once true, it stays true; there may still be a
+    /// request to receive.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
         self.shared.dropped.caller.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if there is no request to receive and none can be sent any more. Once true, it stays true.
+    /// Returns `true` if there is no request to receive and none can be sent any more. Once true,
+    /// it stays true.
     #[inline]
     pub fn is_finished(&self) -> bool {
         // Acquire: pairs with the Release in Caller's drop: the state read below is its last.
@@ -403,7 +414,8 @@ impl<Q, R> Drop for Server<Q, R> {
             // Relaxed: published by the Release below. The request has been received.
             self.shared.line.state.store(ABANDONED, Ordering::Relaxed);
         }
-        // Release: pairs with the Acquire in Caller::check_server_dropped(), which reads the state after it.
+        // Release: pairs with the Acquire in Caller::check_server_dropped(), which reads the state
+        // after it.
         self.shared.dropped.server.store(true, Ordering::Release);
     }
 }

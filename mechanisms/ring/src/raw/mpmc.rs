@@ -29,9 +29,9 @@ const SKIPPED: u64 = 2;
 
 /// State shared by the producers and the consumers.
 ///
-/// A position is the index of a row in its low bits and the number of the lap around the ring above them. The word
-/// beside a slot says whose turn it is: [`TURNS_PER_LAP`] times the lap while the slot is vacant, and more by
-/// [`FILLED`] or [`SKIPPED`] afterwards.
+/// A position is the index of a row in its low bits and the number of the lap around the ring above
+/// them. The word beside a slot says whose turn it is: [`TURNS_PER_LAP`] times the lap while the
+/// slot is vacant, and more by [`FILLED`] or [`SKIPPED`] afterwards.
 struct MpmcShared<T> {
     /// Position of the next push, with the flag [`CLOSED`], on a cache line of its own.
     tail: CachePadded<AtomicU64>,
@@ -48,7 +48,8 @@ struct MpmcShared<T> {
 
 /// Number of handles at each end, and whether the ring is closed.
 struct Handles {
-    /// `true` once `tail` has the flag [`CLOSED`]; a copy that is read without accessing the producers' line.
+    /// `true` once `tail` has the flag [`CLOSED`]; a copy that is read without accessing the
+    /// producers' line.
     closed: AtomicBool,
     producers_count: AtomicUsize,
     consumers_count: AtomicUsize,
@@ -75,14 +76,16 @@ impl<T> MpmcShared<T> {
     /// Returns the word of the row for `position`, which contains the row's turn.
     #[inline(always)]
     fn turn(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: positions begin with row 0, and next() returns to it after row `slots_count - 1`, the last one.
+        // SAFETY: positions begin with row 0, and next() returns to it after row `slots_count - 1`,
+        // the last one.
         unsafe { self.rows.word(self.row(position)) }
     }
 
     /// Returns the slot of the row for `position`.
     #[inline(always)]
     fn slot(&self, position: u64) -> &rows::Slot<T> {
-        // SAFETY: positions begin with row 0, and next() returns to it after row `slots_count - 1`, the last one.
+        // SAFETY: positions begin with row 0, and next() returns to it after row `slots_count - 1`,
+        // the last one.
         unsafe { self.rows.slot(self.row(position)) }
     }
 
@@ -111,7 +114,8 @@ impl<T> MpmcShared<T> {
                 return Err(PushError::Closed(()));
             }
             let ready = self.vacant_turn(position) + if IS_POP { FILLED } else { 0 };
-            // Acquire: pairs with the Release in set_turn(): the value is complete, or the last one was taken.
+            // Acquire: pairs with the Release in set_turn(): the value is complete, or the last one
+            // was taken.
             let turn = self.turn(position).load(Ordering::Acquire);
             if turn < ready {
                 if !IS_POP {
@@ -136,9 +140,9 @@ impl<T> MpmcShared<T> {
             {
                 end += 1;
             }
-            // A slot that is ready stays so until its position is reserved, which changes `next`; if others have given
-            // the positions back since, the slots are as they were.
-            // Relaxed: it gives out positions and publishes nothing; turns do.
+            // A slot that is ready stays so until its position is reserved, which changes `next`;
+            // if others have given the positions back since, the slots are as they were. Relaxed:
+            // it gives out positions and publishes nothing; turns do.
             let reserved = next.compare_exchange_weak(
                 position,
                 self.next(end - 1),
@@ -165,8 +169,9 @@ impl<T> MpmcShared<T> {
     /// `reserve::<false>` gave the position to the caller, and it is filled once.
     #[inline(always)]
     unsafe fn fill(&self, position: u64, value: T) {
-        // SAFETY: only the caller has the position, and consumers wait for its turn. The turn, read with Acquire, said
-        // that the slot is vacant in this lap; no other thread changes it before it is filled.
+        // SAFETY: only the caller has the position, and consumers wait for its turn. The turn, read
+        // with Acquire, said that the slot is vacant in this lap; no other thread changes it before
+        // it is filled.
         unsafe { rows::write_slot(self.slot(position), value) };
         self.set_turn(position, FILLED);
         stage::record_published(self.count_before(position) + 1, self);
@@ -178,8 +183,9 @@ impl<T> MpmcShared<T> {
     /// `reserve::<true>` gave the position to the caller, and its value is taken once.
     #[inline(always)]
     unsafe fn take(&self, position: u64) -> T {
-        // SAFETY: only the caller has the position, and producers wait for its turn. The turn, read with Acquire, said
-        // that the slot is filled in this lap; no other thread changes it before it is vacant.
+        // SAFETY: only the caller has the position, and producers wait for its turn. The turn, read
+        // with Acquire, said that the slot is filled in this lap; no other thread changes it before
+        // it is vacant.
         let value = unsafe { rows::take_from_slot(self.slot(position)) };
         self.set_turn(position, TURNS_PER_LAP);
         stage::record_popped(self.count_before(position) + 1, self);
@@ -205,8 +211,8 @@ impl<T> MpmcShared<T> {
         }
     }
 
-    /// Returns reserved positions that were not filled. Moves the tail back if no later position was reserved,
-    /// otherwise marks their slots to be skipped.
+    /// Returns reserved positions that were not filled. Moves the tail back if no later position
+    /// was reserved, otherwise marks their slots to be skipped.
     #[cold]
     #[inline(never)]
     fn return_positions(&self, positions: Range<u64>) {
@@ -227,7 +233,8 @@ impl<T> MpmcShared<T> {
         // Relaxed: totally ordered with the exchanges that give out positions, so that no position
         // follows; nothing else depends on it.
         self.tail.fetch_or(CLOSED, Ordering::Relaxed);
-        // Release: a thread that reads true sees CLOSED in the tail; pairs with the Acquire in is_finished().
+        // Release: a thread that reads true sees CLOSED in the tail; pairs with the Acquire in
+        // is_finished().
         self.handles.closed.store(true, Ordering::Release);
     }
 
@@ -237,7 +244,8 @@ impl<T> MpmcShared<T> {
     }
 
     fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so its last position.
+        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so
+        // its last position.
         if !self.handles.closed.load(Ordering::Acquire) {
             return false;
         }
@@ -247,7 +255,8 @@ impl<T> MpmcShared<T> {
     }
 
     fn len(&self) -> usize {
-        // Relaxed both: only a count. Either may be older than the other: bounded by the number of slots.
+        // Relaxed both: only a count. Either may be older than the other: bounded by the number of
+        // slots.
         let pushed = self.count_before(self.tail.load(Ordering::Relaxed) & !CLOSED);
         let popped = self.count_before(self.head.load(Ordering::Relaxed));
         pushed.saturating_sub(popped).min(self.slots_count) as usize
@@ -312,10 +321,11 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((Producer { shared: Arc::clone(&shared) }, Consumer { shared }))
 }
 
-/// Producer's end of a ring; clone it for more producers. Dropping the last one closes the ring; values that were
-/// pushed can still be popped.
+/// Producer's end of a ring; clone it for more producers. Dropping the last one closes the ring;
+/// values that were pushed can still be popped.
 ///
-/// Values that one thread pushes are popped in the order in which it pushed them, by whichever consumers.
+/// Values that one thread pushes are popped in the order in which it pushed them, by whichever
+/// consumers.
 ///
 /// A producer is invariant in `T`: it cannot stand for a producer of values with a shorter
 /// lifetime, which a consumer would pop as its own `T`:
@@ -334,8 +344,8 @@ pub struct Producer<T> {
     shared: Arc<MpmcShared<T>>,
 }
 
-/// Consumer's end of a ring; clone it for more consumers. Dropping the last one closes the ring, and drops the values
-/// in it.
+/// Consumer's end of a ring; clone it for more consumers. Dropping the last one closes the ring,
+/// and drops the values in it.
 pub struct Consumer<T> {
     shared: Arc<MpmcShared<T>>,
 }
@@ -344,8 +354,9 @@ impl<T> Producer<T> {
     /// Pushes a value; the error contains it if the ring is full or closed.
     ///
     /// # Errors
-    /// [`PushError::Full`] if the next slot was taken when read, also by a value that a consumer has not finished
-    /// popping; [`PushError::Closed`] for ever once the ring is closed. Both return the value.
+    /// [`PushError::Full`] if the next slot was taken when read, also by a value that a consumer
+    /// has not finished popping; [`PushError::Closed`] for ever once the ring is closed. Both
+    /// return the value.
     ///
     /// # Blocking
     /// Never. A try that another producer overtakes is repeated; of the producers that try at the
@@ -388,9 +399,10 @@ impl<T> Producer<T> {
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
     ///
-    /// Slots are reserved for as many values as the iterator claims to have, at most 32 at a time. Until it has
-    /// returned them, values that others push later cannot be popped: so if consumers sleep, wake one for each value
-    /// after this call *whatever it returned*, and also if the iterator panicked.
+    /// Slots are reserved for as many values as the iterator claims to have, at most 32 at a time.
+    /// Until it has returned them, values that others push later cannot be popped: so if consumers
+    /// sleep, wake one for each value after this call *whatever it returned*, and also if the
+    /// iterator panicked.
     ///
     /// # Panics
     /// If the iterator does; the values that it returned before have been pushed.
@@ -399,9 +411,10 @@ impl<T> Producer<T> {
     /// If the iterator blocks. An iterator that waits for a consumer may wait for ever.
     ///
     /// # Cost
-    /// One compare-and-swap for up to 32 values whose slots are vacant in one piece; a load and two stores for each
-    /// value. If the iterator returns fewer values than it claims, another compare-and-swap returns the remaining
-    /// slots, or, if others have pushed after them, one store a slot, which stays unused in this lap.
+    /// One compare-and-swap for up to 32 values whose slots are vacant in one piece; a load and two
+    /// stores for each value. If the iterator returns fewer values than it claims, another
+    /// compare-and-swap returns the remaining slots, or, if others have pushed after them, one
+    /// store a slot, which stays unused in this lap.
     pub fn push_batch(&self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let mut pushed = 0;
         while let claimed @ 1.. = values.len() {
@@ -441,16 +454,18 @@ impl<T> Drop for VacantPositions<'_, T> {
 impl<T> Consumer<T> {
     /// Pops the oldest value; `None` if the oldest slot is vacant or still being filled.
     ///
-    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come. While a producer
-    /// that has reserved a slot has not filled it, later values of others are not popped: `None`.
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
+    /// While a producer that has reserved a slot has not filled it, later values of others are not
+    /// popped: `None`.
     ///
     /// # Blocking
     /// Never. A try that another consumer overtakes is repeated; of the consumers that try at the
     /// same time, at least one succeeds (lock-free).
     ///
     /// # Cost
-    /// One compare-and-swap on the consumers' line, and another each time that a consumer overtakes; a store to the
-    /// line of the value. `None` makes no read-modify-write, and no access to the producers' line.
+    /// One compare-and-swap on the consumers' line, and another each time that a consumer
+    /// overtakes; a store to the line of the value. `None` makes no read-modify-write, and no
+    /// access to the producers' line.
     #[inline]
     pub fn pop(&self) -> Option<T> {
         self.shared.pop()
@@ -458,17 +473,19 @@ impl<T> Consumer<T> {
 
     /// Pops up to `values_max` values and passes them to `each`; returns the number popped.
     ///
-    /// Values are reserved for this call in groups of at most 32: other consumers pop later ones meanwhile.
+    /// Values are reserved for this call in groups of at most 32: other consumers pop later ones
+    /// meanwhile.
     ///
     /// # Panics
-    /// If `each` does; the value that it panicked with, and all before, have been popped, and the values of its group
-    /// after it are dropped.
+    /// If `each` does; the value that it panicked with, and all before, have been popped, and the
+    /// values of its group after it are dropped.
     ///
     /// # Blocking
     /// If `each` blocks; pushes that come around to the slots of its group are then refused.
     ///
     /// # Cost
-    /// One compare-and-swap for up to 32 values that are ready in one piece; a load and a store for each value.
+    /// One compare-and-swap for up to 32 values that are ready in one piece; a load and a store for
+    /// each value.
     #[inline]
     pub fn pop_batch(&self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let mut popped = 0;
@@ -492,8 +509,9 @@ impl<T> Consumer<T> {
         iter::from_fn(|| self.pop())
     }
 
-    /// Returns `true` if no value was ready when read; one may be ready by now. `false` does not last either: another
-    /// consumer may pop the value, or the slot may be one that a batch left unused.
+    /// Returns `true` if no value was ready when read; one may be ready by now. `false` does not
+    /// last either: another consumer may pop the value, or the slot may be one that a batch left
+    /// unused.
     ///
     /// # Cost
     /// A load of the consumers' line and of the next value's.
@@ -507,8 +525,8 @@ impl<T> Consumer<T> {
     }
 
     /// Returns `true` if the ring is empty and no value can be pushed any more. Once true, it stays
-    /// true. It is `false` while a push that began before the ring was closed is in progress, and until
-    /// [`pop`](Self::pop) has passed the slots that a batch left unused.
+    /// true. It is `false` while a push that began before the ring was closed is in progress, and
+    /// until [`pop`](Self::pop) has passed the slots that a batch left unused.
     ///
     /// # Cost
     /// A load of a line that no thread writes, until the ring is closed.
@@ -546,7 +564,8 @@ impl<T> Drop for ReservedValues<'_, T> {
 macro_rules! both_ends {
     ($end:ident, $name:literal, $count:ident) => {
         impl<T> $end<T> {
-            /// Returns the number of values in the ring, including those being pushed and slots reserved by a batch.
+            /// Returns the number of values in the ring, including those being pushed and slots
+            /// reserved by a batch.
             ///
             /// Other threads push and pop meanwhile: use it for display and statistics only.
             ///
@@ -561,15 +580,15 @@ macro_rules! both_ends {
                 self.shared.slots_count as usize
             }
 
-            /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once true, it
-            /// stays true.
+            /// Returns `true` if the ring is closed, so that pushes fail; there may be values to
+            /// pop. Once true, it stays true.
             #[inline]
             pub fn is_closed(&self) -> bool {
                 self.shared.is_closed()
             }
 
-            /// Closes the ring, so that every further push, by any producer, fails. Values that were pushed, or are
-            /// being pushed, can still be popped.
+            /// Closes the ring, so that every further push, by any producer, fails. Values that
+            /// were pushed, or are being pushed, can still be popped.
             pub fn close(&self) {
                 self.shared.close();
             }
@@ -607,7 +626,8 @@ impl<T> Drop for Producer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // AcqRel: pairs with itself in the other consumers: what they have popped is vacant for the last one.
+        // AcqRel: pairs with itself in the other consumers: what they have popped is vacant for the
+        // last one.
         if self.shared.handles.consumers_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.close();
             // Values that are still being pushed, and those behind them, are dropped with the ring.

@@ -10,8 +10,8 @@ use handover_base::sync::{Arc, CachePadded};
 /// Flag in `Tail::next`: the ring is closed, so that no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
-/// Flag in a slot's sequence: the slot stays empty at this position, and the consumer skips it. An iterator has
-/// returned fewer values than it had claimed, and others have pushed after it.
+/// Flag in a slot's sequence: the slot stays empty at this position, and the consumer skips it. An
+/// iterator has returned fewer values than it had claimed, and others have pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
 /// State shared by the producers and the consumer.
@@ -23,8 +23,8 @@ struct MpscShared<T> {
     /// State of the producers' end, rarely written, so that every CPU keeps a copy of its line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Mask for the low bits of a position that are the index of its row. It is the number of rows, a
-    /// power of two, minus one.
+    /// Mask for the low bits of a position that are the index of its row. It is the number of rows,
+    /// a power of two, minus one.
     mask: u64,
     slots_count: u64,
 }
@@ -33,8 +33,8 @@ struct MpscShared<T> {
 struct Tail {
     /// Next position that a producer will reserve, with the flag [`CLOSED`].
     next: AtomicU64,
-    /// Position below which slots are vacant, as of the last read of the head. It lies in the same cache line as
-    /// `next`, so that one read of the consumer's line serves all producers.
+    /// Position below which slots are vacant, as of the last read of the head. It lies in the same
+    /// cache line as `next`, so that one read of the consumer's line serves all producers.
     limit: AtomicU64,
 }
 
@@ -79,7 +79,8 @@ impl<T> MpscShared<T> {
         stage::record_published(position + 1, self);
     }
 
-    /// Reserves up to `wanted` positions for the caller; returns the first position and the number of positions.
+    /// Reserves up to `wanted` positions for the caller; returns the first position and the number
+    /// of positions.
     #[inline(always)]
     fn reserve(&self, wanted: u64) -> Result<(u64, u64), PushError<()>> {
         // Relaxed: only a guess at what the exchange will find.
@@ -113,8 +114,8 @@ impl<T> MpscShared<T> {
         }
     }
 
-    /// Returns the reserved positions `position..end`, which were not filled. Moves the tail back if no later position
-    /// was reserved, otherwise marks their slots to be skipped.
+    /// Returns the reserved positions `position..end`, which were not filled. Moves the tail back
+    /// if no later position was reserved, otherwise marks their slots to be skipped.
     #[cold]
     #[inline(never)]
     fn return_positions(&self, position: u64, end: u64) {
@@ -136,8 +137,9 @@ impl<T> MpscShared<T> {
     fn refresh_limit(&self) -> u64 {
         // Acquire: pairs with the Release in Consumer::release_slots().
         let limit = self.head.load(Ordering::Acquire) + self.slots_count;
-        // Release: passes on what was acquired to the Acquire in reserve(). This may overwrite a greater limit that
-        // another producer stored; a limit that is too low is read anew when it is reached.
+        // Release: passes on what was acquired to the Acquire in reserve(). This may overwrite a
+        // greater limit that another producer stored; a limit that is too low is read anew when it
+        // is reached.
         self.tail.limit.store(limit, Ordering::Release);
         limit
     }
@@ -187,8 +189,9 @@ impl<T> Drop for MpscShared<T> {
             if sequence == position {
                 // SAFETY: the masked row is below the number of rows.
                 let slot = unsafe { self.rows.slot(row) };
-                // SAFETY: the sequence shows that the slot was filled; its value was not taken, as its position is
-                // not below the head; no other handle is left, and `position` has moved on.
+                // SAFETY: the sequence shows that the slot was filled; its value was not taken, as
+                // its position is not below the head; no other handle is left, and `position` has
+                // moved on.
                 drop(unsafe { rows::take_from_slot(slot) });
             }
             true
@@ -241,8 +244,8 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((Producer { shared: Arc::clone(&shared) }, Consumer { shared, head: 0 }))
 }
 
-/// Producer's end of a ring; clone it for more producers. Dropping the last one closes the ring; values that were
-/// pushed can still be popped.
+/// Producer's end of a ring; clone it for more producers. Dropping the last one closes the ring;
+/// values that were pushed can still be popped.
 ///
 /// Values that one thread pushes are popped in the order in which it pushed them.
 ///
@@ -307,9 +310,10 @@ impl<T> Producer<T> {
     /// If the iterator blocks. An iterator that waits for the consumer may wait for ever.
     ///
     /// # Cost
-    /// One compare-and-swap for all, as long as there are slots in one piece; two stores for each value. If the
-    /// iterator returns fewer values than it claims, another compare-and-swap returns the remaining slots, or, if
-    /// others have pushed after them, one store a slot, which stays unused until the consumer has passed it.
+    /// One compare-and-swap for all, as long as there are slots in one piece; two stores for each
+    /// value. If the iterator returns fewer values than it claims, another compare-and-swap returns
+    /// the remaining slots, or, if others have pushed after them, one store a slot, which stays
+    /// unused until the consumer has passed it.
     pub fn push_batch(&self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let mut pushed = 0;
         while let claimed @ 1.. = values.len() as u64 {
@@ -358,7 +362,8 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Closes the ring, so that every further push, by any producer, fails. Values already pushed can still be popped.
+    /// Closes the ring, so that every further push, by any producer, fails. Values already pushed
+    /// can still be popped.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -406,9 +411,10 @@ impl<T> Drop for ReservedPositions<'_, T> {
     }
 }
 
-/// Consumer's end of a ring. Dropping it closes the ring, and drops the values in it. Values that are being pushed, and
-/// those behind them, are dropped with the last producer; a consumer that is to drop them itself calls
-/// [`close`](Self::close), and pops until [`is_finished`](Self::is_finished).
+/// Consumer's end of a ring. Dropping it closes the ring, and drops the values in it. Values that
+/// are being pushed, and those behind them, are dropped with the last producer; a consumer that is
+/// to drop them itself calls [`close`](Self::close), and pops until
+/// [`is_finished`](Self::is_finished).
 pub struct Consumer<T> {
     shared: Arc<MpscShared<T>>,
     /// Position of the next value to pop.
@@ -427,8 +433,9 @@ enum SlotState {
 impl<T> Consumer<T> {
     /// Pops the oldest value; `None` if the oldest slot is vacant or still being filled.
     ///
-    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come. While a producer
-    /// that has reserved a slot has not filled it, later values of others are not popped: `None`.
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
+    /// While a producer that has reserved a slot has not filled it, later values of others are not
+    /// popped: `None`.
     ///
     /// # Blocking
     /// Never.
@@ -498,8 +505,8 @@ impl<T> Consumer<T> {
         }
         // SAFETY: the masked row is below the number of rows.
         let slot = unsafe { self.shared.rows.slot(self.shared.row(self.head)) };
-        // SAFETY: the state, read with Acquire, says that the slot was filled; it is taken and released by methods with
-        // `&mut self` only, which the reference excludes.
+        // SAFETY: the state, read with Acquire, says that the slot was filled; it is taken and
+        // released by methods with `&mut self` only, which the reference excludes.
         Some(unsafe { rows::value_in_slot(slot) })
     }
 
@@ -513,8 +520,8 @@ impl<T> Consumer<T> {
         self.shared.len(self.head)
     }
 
-    /// Returns `true` if no value was ready when read; one may be ready by now. `false` stays valid until this handle
-    /// pops.
+    /// Returns `true` if no value was ready when read; one may be ready by now. `false` stays valid
+    /// until this handle pops.
     ///
     /// # Cost
     /// A load of the next value's line.
@@ -535,7 +542,8 @@ impl<T> Consumer<T> {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once true, it stays true.
+    /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once
+    /// true, it stays true.
     ///
     /// # Cost
     /// A load of a line that no thread writes until the ring is closed.
@@ -551,7 +559,8 @@ impl<T> Consumer<T> {
     /// A load of a line that no thread writes, until the ring is closed.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so its last position.
+        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so
+        // its last position.
         if !self.shared.producer_state.closed.load(Ordering::Acquire) {
             return false;
         }
@@ -563,8 +572,8 @@ impl<T> Consumer<T> {
         position == end
     }
 
-    /// Closes the ring, so that every later push fails. Values that were pushed, or are being pushed, can still be
-    /// popped.
+    /// Closes the ring, so that every later push fails. Values that were pushed, or are being
+    /// pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
@@ -593,8 +602,9 @@ impl<T> Consumer<T> {
         // Acquire: pairs with the Release in MpscShared::fill() and return_positions().
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
-            // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head moves on, so that the
-            // value is taken once; producers do not access the slot before release_slots().
+            // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head
+            // moves on, so that the value is taken once; producers do not access the slot before
+            // release_slots().
             let value = unsafe { rows::take_from_slot(slot) };
             self.head += 1;
             return Some(value);
@@ -605,8 +615,8 @@ impl<T> Consumer<T> {
         None
     }
 
-    /// Reads the next value after slots to be skipped; `None` if it is not ready. Skips at most as many slots as the
-    /// ring has, as `release_slots` has to vacate further ones for producers.
+    /// Reads the next value after slots to be skipped; `None` if it is not ready. Skips at most as
+    /// many slots as the ring has, as `release_slots` has to vacate further ones for producers.
     #[cold]
     fn skip_and_take(&mut self) -> Option<T> {
         let state = loop {

@@ -29,8 +29,8 @@ mod memory {
     /// Size of a cache line, which CPUs transfer as a unit.
     const LINE_BYTES: usize = 64;
 
-    /// Alignment of the rows in bytes. Many processors fetch a cache line together with its neighbour, which must
-    /// therefore hold no other data.
+    /// Alignment of the rows in bytes. Many processors fetch a cache line together with its
+    /// neighbour, which must therefore hold no other data.
     const ALIGN_BYTES: usize = 128;
 
     /// Memory of a ring: an array of rows, each with a slot for a value. If `WORDS`, an atomic word
@@ -39,8 +39,9 @@ mod memory {
         base: NonNull<u8>,
         layout: Layout,
         rows_count: usize,
-        /// Makes `Rows` invariant in `T`, as one end writes slots that the other reads. `PhantomData<T>` would be
-        /// covariant, and let a producer of `&'static str` push a shorter `&str`.
+        /// Makes `Rows` invariant in `T`, as one end writes slots that the other reads.
+        /// `PhantomData<T>` would be covariant, and let a producer of `&'static str` push a shorter
+        /// `&str`.
         slots: PhantomData<*mut T>,
     }
 
@@ -49,8 +50,8 @@ mod memory {
         const SLOT_OFFSET: usize =
             if WORDS { size_of::<AtomicU64>().next_multiple_of(align_of::<T>()) } else { 0 };
 
-        /// Distance in bytes between two rows. With a word, rows share a cache line if they fit, and no row lies
-        /// across two lines.
+        /// Distance in bytes between two rows. With a word, rows share a cache line if they fit,
+        /// and no row lies across two lines.
         const ROW_BYTES: usize = {
             let row_bytes = Self::SLOT_OFFSET + size_of::<T>();
             if !WORDS {
@@ -90,20 +91,24 @@ mod memory {
         #[inline(always)]
         pub(crate) unsafe fn slot(&self, row: usize) -> &Slot<T> {
             debug_assert!(row < self.rows_count);
-            // SAFETY: `row` is in range, as the caller guarantees, so that the slot lies within the allocation.
+            // SAFETY: `row` is in range, as the caller guarantees, so that the slot lies within the
+            // allocation.
             let slot = unsafe { self.base.add(row * Self::ROW_BYTES + Self::SLOT_OFFSET) };
-            // SAFETY: the slot is aligned, since SLOT_OFFSET and ROW_BYTES are multiples of T's alignment; MaybeUninit
-            // needs no initial value, and UnsafeCell allows writes behind a shared reference.
+            // SAFETY: the slot is aligned, since SLOT_OFFSET and ROW_BYTES are multiples of T's
+            // alignment; MaybeUninit needs no initial value, and UnsafeCell allows writes behind a
+            // shared reference.
             unsafe { slot.cast::<Slot<T>>().as_ref() }
         }
 
-        /// Prefetches the cache line of a row for writing. This is a hint to the CPU and accesses nothing.
+        /// Prefetches the cache line of a row for writing. This is a hint to the CPU and accesses
+        /// nothing.
         #[inline(always)]
         pub(crate) fn prefetch_for_write(&self, row: usize) {
             prefetch::for_write(self.address(row));
         }
 
-        /// Prefetches the cache line of a row for reading. This is a hint to the CPU and accesses nothing.
+        /// Prefetches the cache line of a row for reading. This is a hint to the CPU and accesses
+        /// nothing.
         #[inline(always)]
         pub(crate) fn prefetch_for_read(&self, row: usize) {
             prefetch::for_read(self.address(row));
@@ -134,7 +139,8 @@ mod memory {
         #[inline(always)]
         pub(crate) unsafe fn word(&self, row: usize) -> &AtomicU64 {
             debug_assert!(row < self.rows_count);
-            // SAFETY: `row` is in range, as the caller guarantees, so that it lies within the allocation.
+            // SAFETY: `row` is in range, as the caller guarantees, so that it lies within the
+            // allocation.
             let word = unsafe { self.base.add(row * Self::ROW_BYTES) };
             // SAFETY: a row begins with its word, which new() zeroed and which is aligned, since
             // the base and the stride are multiples of 8; it is only accessed as an atomic.
@@ -185,8 +191,9 @@ pub(crate) use memory::Rows;
 // SAFETY: the rows own their memory like a Box; their values may move to another thread if T: Send.
 unsafe impl<T: Send, const WORDS: bool> Send for Rows<T, WORDS> {}
 
-// SAFETY: words are atomics. Slots are only accessed by the rings' unsafe code, which lets one thread at a time into
-// a slot; this moves values between threads, as T: Send allows, and never shares one.
+// SAFETY: words are atomics. Slots are only accessed by the rings' unsafe code, which lets one
+// thread at a time into a slot; this moves values between threads, as T: Send allows, and never
+// shares one.
 unsafe impl<T: Send, const WORDS: bool> Sync for Rows<T, WORDS> {}
 
 /// Writes a value into a slot.
@@ -218,7 +225,8 @@ pub(crate) unsafe fn take_from_slot<T>(slot: &Slot<T>) -> T {
 /// Returns a reference to the value in a slot.
 ///
 /// # Safety
-/// The slot was filled, which happens before this call, and nothing writes or takes the value during `'a`.
+/// The slot was filled, which happens before this call, and nothing writes or takes the value
+/// during `'a`.
 #[inline(always)]
 pub(crate) unsafe fn value_in_slot<'a, T>(slot: &'a Slot<T>) -> &'a T {
     slot.with(|slot| {
@@ -245,8 +253,8 @@ pub(super) fn fmt_end(
     write!(f, "{name}({len} of {slots_count} slots used, is_closed: {is_closed})")
 }
 
-/// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining values are dropped
-/// while the panic unwinds; a second panic aborts, as usual.
+/// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining
+/// values are dropped while the panic unwinds; a second panic aborts, as usual.
 pub(crate) fn drop_all_values(mut next: impl FnMut() -> bool) {
     /// Guard that calls the function for the remaining values, even if dropping one panics.
     struct Rest<F: FnMut() -> bool>(F);

@@ -16,8 +16,9 @@ use handover_base::sync::{Arc, CachePadded};
 
 /// Number of cache lines by which the producer and the consumer prefetch ahead.
 ///
-/// It halves the time of a stream of 8-byte values: 1.1 ns against 2.3, in batches 1.2 against 1.9 (suite ring/stream
-/// and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that machine, six change nothing.
+/// It halves the time of a stream of 8-byte values: 1.1 ns against 2.3, in batches 1.2 against 1.9
+/// (suite ring/stream and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that
+/// machine, six change nothing.
 const LINES_AHEAD: u64 = 3;
 
 /// Number of values that the producer writes in a batch before it publishes them.
@@ -43,7 +44,8 @@ struct SpscShared<T> {
 struct CloseState {
     /// `true` once the producer or the consumer has closed the ring.
     closed: AtomicBool,
-    /// `true` once the producer has seen `closed` and published its last value, so that `tail` is final.
+    /// `true` once the producer has seen `closed` and published its last value, so that `tail` is
+    /// final.
     sealed: AtomicBool,
 }
 
@@ -66,8 +68,8 @@ impl<T> SpscShared<T> {
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Iterates over the slots for `count` successive positions from `position` on, but ends at the last row of the
-    /// ring: the slots for later positions are in the first rows.
+    /// Iterates over the slots for `count` successive positions from `position` on, but ends at the
+    /// last row of the ring: the slots for later positions are in the first rows.
     #[inline(always)]
     fn slots_from(&self, position: u64, count: u64) -> impl Iterator<Item = &Slot<T>> {
         let row = self.row(position);
@@ -208,7 +210,8 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((producer, Consumer { head: 0, ready: 0, shared }))
 }
 
-/// Producer's end of a ring. Dropping it closes the ring; values that were pushed can still be popped.
+/// Producer's end of a ring. Dropping it closes the ring; values that were pushed can still be
+/// popped.
 ///
 /// A producer is invariant in `T`: it cannot stand for a producer of values with a shorter
 /// lifetime, which the consumer would pop as its own `T`:
@@ -243,9 +246,10 @@ impl<T> Producer<T> {
     /// Never.
     ///
     /// # Cost
-    /// A store to the slot and one to the producer's line, and a load of a line that no thread writes until the ring
-    /// is closed; no read-modify-write. A load of the consumer's line if the ring is full by the position last read:
-    /// once per lap of the ring if the consumer keeps up, at each push while it is full.
+    /// A store to the slot and one to the producer's line, and a load of a line that no thread
+    /// writes until the ring is closed; no read-modify-write. A load of the consumer's line if the
+    /// ring is full by the position last read: once per lap of the ring if the consumer keeps up,
+    /// at each push while it is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
@@ -256,11 +260,12 @@ impl<T> Producer<T> {
     /// Pushes a value unless this requires reading the consumer's position. The error then contains
     /// the value, which the caller must pass to [`push`](Self::push).
     ///
-    /// For functions that are not inlined: this one calls no other, so that such a function needs to save registers
-    /// only for the rare call of `push`.
+    /// For functions that are not inlined: this one calls no other, so that such a function needs
+    /// to save registers only for the rare call of `push`.
     ///
     /// # Errors
-    /// The value, if no slot is vacant by the consumer's position last read, or if the ring is closed.
+    /// The value, if no slot is vacant by the consumer's position last read, or if the ring is
+    /// closed.
     ///
     /// # Blocking
     /// Never.
@@ -275,13 +280,14 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Pushes a value without publishing it at once. The value is published when a cache line is full of values, at the
-    /// next [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or failed push, or when this
-    /// handle is dropped.
+    /// Pushes a value without publishing it at once. The value is published when a cache line is
+    /// full of values, at the next [`push`](Self::push), [`push_batch`](Self::push_batch),
+    /// [`flush`](Self::flush) or failed push, or when this handle is dropped.
     ///
-    /// A consumer that keeps up then takes the producer's line once for several values. It does not see the last
-    /// values, so **flush before you stop pushing**: a consumer that waits for an unpublished value waits for ever.
-    /// At most [`UNPUBLISHED_MAX`](Self::UNPUBLISHED_MAX) values are unpublished.
+    /// A consumer that keeps up then takes the producer's line once for several values. It does not
+    /// see the last values, so **flush before you stop pushing**: a consumer that waits for an
+    /// unpublished value waits for ever. At most [`UNPUBLISHED_MAX`](Self::UNPUBLISHED_MAX) values
+    /// are unpublished.
     ///
     /// # Errors
     /// Like [`push`](Self::push).
@@ -297,7 +303,8 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Maximum number of values that [`push_unpublished`](Self::push_unpublished) leaves unpublished.
+    /// Maximum number of values that [`push_unpublished`](Self::push_unpublished) leaves
+    /// unpublished.
     pub const UNPUBLISHED_MAX: usize = SpscShared::<T>::SLOTS_PER_LINE as usize - 1;
 
     /// Publishes the values that [`push_unpublished`](Self::push_unpublished) left unpublished.
@@ -335,14 +342,15 @@ impl<T> Producer<T> {
 
     /// Returns the number of values in the ring, including unpublished ones.
     ///
-    /// The consumer may pop at any time, so that there may be fewer; only this handle makes them more.
+    /// The consumer may pop at any time, so that there may be fewer; only this handle makes them
+    /// more.
     pub fn len(&self) -> usize {
         // Relaxed: only a count. refresh_limit() decides which slots may be overwritten.
         (self.tail - self.shared.head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Returns `true` if the ring is empty, which stays true until this handle pushes. After `false`, the consumer
-    /// may have popped all values.
+    /// Returns `true` if the ring is empty, which stays true until this handle pushes. After
+    /// `false`, the consumer may have popped all values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -364,14 +372,15 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Publishes all values and closes the ring, so that every further push fails. Values already pushed can still be
-    /// popped.
+    /// Publishes all values and closes the ring, so that every further push fails. Values already
+    /// pushed can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
         self.shared.seal(self.tail);
     }
 
-    /// Returns `true` if a slot is vacant; reads the consumer's position if no vacant slot is known.
+    /// Returns `true` if a slot is vacant; reads the consumer's position if no vacant slot is
+    /// known.
     #[inline(always)]
     fn find_vacant_slot(&mut self) -> bool {
         if self.tail == self.limit {
@@ -417,8 +426,9 @@ impl<T> Producer<T> {
     /// The tail is below the limit.
     #[inline(always)]
     unsafe fn fill(&mut self, value: T) {
-        // SAFETY: the tail is below the limit, so that the head has passed the slot's last value (or there was none),
-        // which refresh_limit() has acquired; the consumer accesses the slot again only once it is published.
+        // SAFETY: the tail is below the limit, so that the head has passed the slot's last value
+        // (or there was none), which refresh_limit() has acquired; the consumer accesses the slot
+        // again only once it is published.
         unsafe { rows::write_slot(self.shared.slot(self.tail), value) };
         self.tail += 1;
     }
@@ -436,17 +446,19 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Batch of pushes in progress. The destructor advances the tail and publishes the values, even if the iterator panics.
+/// Batch of pushes in progress. The destructor advances the tail and publishes the values, even if
+/// the iterator panics.
 struct PushBatch<'a, T> {
     producer: &'a mut Producer<T>,
-    /// Number of slots filled from the tail on. The tail itself would be stored for each value, as a compiler must
-    /// assume that the slots overlap it: twice as many stores, which takes twice as long.
+    /// Number of slots filled from the tail on. The tail itself would be stored for each value, as
+    /// a compiler must assume that the slots overlap it: twice as many stores, which takes twice as
+    /// long.
     filled_count: u64,
 }
 
 impl<T> PushBatch<'_, T> {
-    /// Fills slots that are known to be vacant, at most [`VALUES_PER_PUBLICATION`] and none beyond the last row.
-    /// Returns `false` if the iterator has no more values.
+    /// Fills slots that are known to be vacant, at most [`VALUES_PER_PUBLICATION`] and none beyond
+    /// the last row. Returns `false` if the iterator has no more values.
     ///
     /// It does not prefetch: a batch fills lines faster than they arrive, while the consumer still
     /// works on them (2.0 ns instead of 1.2, measured as for [`LINES_AHEAD`]).
@@ -458,9 +470,10 @@ impl<T> PushBatch<'_, T> {
             let Some(value) = values.next() else {
                 return false;
             };
-            // SAFETY: the slot's position is from the tail on and below `tail + vacant`, which is not above the limit:
-            // the head has passed the slot's last value (or there was none), which refresh_limit() has acquired. The
-            // consumer accesses it again only once it is published.
+            // SAFETY: the slot's position is from the tail on and below `tail + vacant`, which is
+            // not above the limit: the head has passed the slot's last value (or there was none),
+            // which refresh_limit() has acquired. The consumer accesses it again only once it is
+            // published.
             unsafe { rows::write_slot(slot, value) };
             self.filled_count += 1;
         }
@@ -494,8 +507,9 @@ impl<T> Consumer<T> {
     /// Never.
     ///
     /// # Cost
-    /// A load of the value's line, and a store to a line that the producer reads seldom; no read-modify-write. A load
-    /// of the producer's line when the values that it had published by the last such load are used up.
+    /// A load of the value's line, and a store to a line that the producer reads seldom; no
+    /// read-modify-write. A load of the producer's line when the values that it had published by
+    /// the last such load are used up.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
@@ -510,7 +524,8 @@ impl<T> Consumer<T> {
     /// If `each` does; the value that it panicked with, and all before, have been popped.
     ///
     /// # Cost
-    /// A load for each value. Slots are released to the producer by one store, after the last value.
+    /// A load for each value. Slots are released to the producer by one store, after the last
+    /// value.
     #[inline]
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let first = self.head;
@@ -548,13 +563,14 @@ impl<T> Consumer<T> {
         if self.head == self.ready && !self.find_ready_value() {
             return None;
         }
-        // SAFETY: head != ready, so that the slot was filled and published, which read_tail() has acquired; it
-        // is taken and released by methods with `&mut self` only, which the reference excludes.
+        // SAFETY: head != ready, so that the slot was filled and published, which read_tail() has
+        // acquired; it is taken and released by methods with `&mut self` only, which the reference
+        // excludes.
         Some(unsafe { rows::value_in_slot(self.shared.slot(self.head)) })
     }
 
-    /// Returns the number of values that were ready when read. The producer may have published more since; only this
-    /// handle makes them fewer.
+    /// Returns the number of values that were ready when read. The producer may have published more
+    /// since; only this handle makes them fewer.
     ///
     /// # Cost
     /// A load of the producer's line.
@@ -563,8 +579,8 @@ impl<T> Consumer<T> {
         (self.shared.tail.load(Ordering::Relaxed) - self.head) as usize
     }
 
-    /// Returns `true` if no value was ready when read; the producer may have published one since. `false` stays valid
-    /// until this handle pops.
+    /// Returns `true` if no value was ready when read; the producer may have published one since.
+    /// `false` stays valid until this handle pops.
     ///
     /// # Cost
     /// A load of the producer's line, unless more values are known to be ready.
@@ -578,13 +594,15 @@ impl<T> Consumer<T> {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once true, it stays true.
+    /// Returns `true` if the ring is closed, so that pushes fail; there may be values to pop. Once
+    /// true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Returns `true` if the ring is empty and no value can be pushed any more. Once true, it stays true.
+    /// Returns `true` if the ring is empty and no value can be pushed any more. Once true, it stays
+    /// true.
     ///
     /// After [`close`](Self::close) from this end it becomes true once the producer has had a push
     /// refused or is dropped; until then a push that had begun before may still come.
@@ -600,8 +618,8 @@ impl<T> Consumer<T> {
         self.shared.close_state.sealed.load(Ordering::Acquire)
     }
 
-    /// Closes the ring, so that every later push fails. Values that were pushed, or are being pushed, can still be
-    /// popped.
+    /// Closes the ring, so that every later push fails. Values that were pushed, or are being
+    /// pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
@@ -632,7 +650,8 @@ impl<T> Consumer<T> {
         value
     }
 
-    /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
+    /// Returns `true` if a value is ready; reads the producer's position if no ready value is
+    /// known.
     #[inline(always)]
     fn find_ready_value(&mut self) -> bool {
         self.read_tail();
@@ -649,7 +668,8 @@ impl<T> Consumer<T> {
     /// Releases the slots of all values read so far to the producer.
     #[inline(always)]
     fn release_slots(&self) {
-        // Release: their values have been taken; pairs with the Acquire in SpscShared::refresh_limit().
+        // Release: their values have been taken; pairs with the Acquire in
+        // SpscShared::refresh_limit().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }
@@ -669,8 +689,8 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Batch of pops in progress. The destructor advances the head and releases the slots, even if the receiving closure
-/// panics.
+/// Batch of pops in progress. The destructor advances the head and releases the slots, even if the
+/// receiving closure panics.
 struct PopBatch<'a, T> {
     consumer: &'a mut Consumer<T>,
     /// Position of the next value to pop; that of the consumer is not up to date.
@@ -678,7 +698,8 @@ struct PopBatch<'a, T> {
 }
 
 impl<T> PopBatch<'_, T> {
-    /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
+    /// Returns `true` if a value is ready; reads the producer's position if no ready value is
+    /// known.
     #[inline(always)]
     fn find_ready_value(&mut self) -> bool {
         if self.head == self.consumer.ready {
@@ -687,7 +708,8 @@ impl<T> PopBatch<'_, T> {
         self.head != self.consumer.ready
     }
 
-    /// Passes to `each` the values below position `end` in one cache line, which are known to be ready. One must be.
+    /// Passes to `each` the values below position `end` in one cache line, which are known to be
+    /// ready. One must be.
     #[inline(always)]
     fn take_line(&mut self, end: u64, each: &mut impl FnMut(T)) {
         let (shared, ready) = (&*self.consumer.shared, self.consumer.ready);
@@ -697,9 +719,10 @@ impl<T> PopBatch<'_, T> {
         let count = (ready.min(end) - self.head).min(left_in_line);
         for slot in shared.slots_from(self.head, count) {
             self.head += 1;
-            // SAFETY: the slot's position is from the head on and below `ready`, so that the slot was filled and
-            // published, which read_tail() has acquired. The head has moved on, so that the value is taken once; the
-            // producer does not access the slot before it is released, when this batch is dropped.
+            // SAFETY: the slot's position is from the head on and below `ready`, so that the slot
+            // was filled and published, which read_tail() has acquired. The head has moved on, so
+            // that the value is taken once; the producer does not access the slot before it is
+            // released, when this batch is dropped.
             each(unsafe { rows::take_from_slot(slot) });
         }
     }

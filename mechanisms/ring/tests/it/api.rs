@@ -197,7 +197,8 @@ fn unused_reserved_slots_are_skipped() {
     assert_eq!(consumer.pop(), Some(100));
     assert!(consumer.is_empty());
 
-    // Closed in the middle of a batch: its slots cannot be given out again, and no value comes after them.
+    // Closed in the middle of a batch: its slots cannot be given out again, and no value comes
+    // after them.
     struct Closes<'a>(&'a mpsc::Producer<u32>);
     impl Iterator for Closes<'_> {
         type Item = u32;

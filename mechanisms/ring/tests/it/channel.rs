@@ -277,7 +277,8 @@ mod tasks {
         assert_eq!(Arc::strong_count(&counted), 1);
     }
 
-    /// Sends and receives through a channel of `slots_count` slots; `start` runs each task. Hangs if a wake-up is lost.
+    /// Sends and receives through a channel of `slots_count` slots; `start` runs each task. Hangs
+    /// if a wake-up is lost.
     fn pass_values(
         slots_count: u32,
         mut start: impl FnMut(u64, channel::Sender<u64, Mpsc>),

@@ -293,7 +293,8 @@ fn batch_of_the_greatest_length_fills_the_vacant_slots<Q: Queue>() {
     }
 }
 
-/// A consumer that checks `is_empty` must find what blocks the producers; otherwise all wait for each other.
+/// A consumer that checks `is_empty` must find what blocks the producers; otherwise all wait for
+/// each other.
 fn ring_after_an_unused_batch_is_not_both_empty_and_full<Q: Queue>() {
     for panics_at in [0, u64::MAX] {
         let count = Count::default();

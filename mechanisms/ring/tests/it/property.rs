@@ -117,7 +117,8 @@ proptest! {
         agrees_with_a_deque::<Mpmc>(slots_count, &steps)?;
     }
 
-    /// The published values are a prefix of the pushed ones, not far behind, and all of them after a flush.
+    /// The published values are a prefix of the pushed ones, not far behind, and all of them after
+    /// a flush.
     #[test]
     fn unpublished_values_arrive_late_but_in_order(
         slots_count in 1u32..300,

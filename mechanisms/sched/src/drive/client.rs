@@ -270,14 +270,15 @@ impl Client {
         self.shared.state() >= DRAINING
     }
 
-    /// Returns `true` if the arbiter has finished; packets that the next [`poll`](Self::poll) does not transmit are
-    /// lost. Once `true`, the result stays `true`.
+    /// Returns `true` if the arbiter has finished; packets that the next [`poll`](Self::poll) does
+    /// not transmit are lost. Once `true`, the result stays `true`.
     #[inline]
     pub fn is_arbiter_finished(&self) -> bool {
         self.shared.state() == FINISHED
     }
 
-    /// Returns the numbers of packets and bytes that this client has sent, transmitted and lost to drops.
+    /// Returns the numbers of packets and bytes that this client has sent, transmitted and lost to
+    /// drops.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -312,8 +313,8 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> LanePair<IN_WORDS, OUT_WORDS
     /// Pushes packets from `offers` until the lane is full or a packet is invalid. `words` converts
     /// a packed packet into a slot.
     ///
-    /// A single packet does not pass through the buffer, and takes few stores: stores take effect in
-    /// order, so while the arbiter has the lane's cache line, those of later packets wait, and a
+    /// A single packet does not pass through the buffer, and takes few stores: stores take effect
+    /// in order, so while the arbiter has the lane's cache line, those of later packets wait, and a
     /// processor lets about 64 of them wait.
     #[inline(always)]
     fn push_all(

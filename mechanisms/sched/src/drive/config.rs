@@ -27,9 +27,9 @@ pub struct ArbiterConfig {
     /// A client can send this many between two sweeps. Each packet takes 8 bytes, 16 with stamps.
     /// With few slots, clients have to wait; very many slots do not stay in the cache.
     pub mailbox_slots_count: u32,
-    /// Interval between two sweeps over the mailboxes; zero for continuous sweeps. The arbiter sweeps again at once
-    /// while a mailbox has a full batch. A longer interval saves cache misses and adds as much delay; clients have to
-    /// wait if their mailboxes fill up within it.
+    /// Interval between two sweeps over the mailboxes; zero for continuous sweeps. The arbiter
+    /// sweeps again at once while a mailbox has a full batch. A longer interval saves cache misses
+    /// and adds as much delay; clients have to wait if their mailboxes fill up within it.
     pub interval: Duration,
     /// Maximum number of packets that the scheduler receives from one client before it receives
     /// those of the next, in `1..=BATCH_MAX`. It is also the maximum number released per client

@@ -27,7 +27,8 @@ pub enum JoinError {
 /// Treatment of queued packets by [`Hub::stop`]: left in the scheduler, or released first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
-    /// The arbiter stops at once; queued packets stay in the scheduler, and are counted as scheduled.
+    /// The arbiter stops at once; queued packets stay in the scheduler, and are counted as
+    /// scheduled.
     Now,
     /// The arbiter stops once it has released all packets and returned them to the clients. Clients
     /// cannot send any more. The arbiter waits for clients that do not fetch their packets, for at
@@ -82,7 +83,8 @@ impl Hub {
         Ok(Client::new(number, lanes, client_state, Arc::clone(shared)))
     }
 
-    /// Stops the arbiter, at once or after draining. [`StopMode::Now`] may follow [`StopMode::Drain`].
+    /// Stops the arbiter, at once or after draining. [`StopMode::Now`] may follow
+    /// [`StopMode::Drain`].
     pub fn stop(&self, stop: StopMode) {
         self.shared.raise_state(match stop {
             StopMode::Drain => DRAINING,

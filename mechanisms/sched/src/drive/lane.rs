@@ -1,10 +1,11 @@
 //! Lane: the mailbox between a client and the arbiter.
 //!
-//! A lane has one sender, one receiver, and slots of 1, 2 or 4 words. Bit 63 of a slot's first word shows in which lap
-//! the slot was filled; the sender passes it as zero. The receiver reads only the next slot, and writes nothing into
-//! it: words that are sent together travel together, and no other line is transferred for them. The receiver publishes
-//! its position on a line of its own, after each quarter of the slots; the sender reads that line only when the lane
-//! is full by its cached copy. No operation blocks; a push to a full lane fails.
+//! A lane has one sender, one receiver, and slots of 1, 2 or 4 words. Bit 63 of a slot's first word
+//! shows in which lap the slot was filled; the sender passes it as zero. The receiver reads only
+//! the next slot, and writes nothing into it: words that are sent together travel together, and no
+//! other line is transferred for them. The receiver publishes its position on a line of its own,
+//! after each quarter of the slots; the sender reads that line only when the lane is full by its
+//! cached copy. No operation blocks; a push to a full lane fails.
 //!
 //! # Source
 //! Marks in the slots: J. Giacomoni, T. Moseley, M. Vachharajani, "FastForward for efficient

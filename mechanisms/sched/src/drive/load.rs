@@ -21,7 +21,8 @@ pub struct LoadSection {
 /// Next action of a load program: send packets, wait, or finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadAction {
-    /// Packets are due now: the unsent part of a burst. Pass the number of packets sent to [`Load::record_sent`].
+    /// Packets are due now: the unsent part of a burst. Pass the number of packets sent to
+    /// [`Load::record_sent`].
     Packets {
         /// Number of packets due.
         count: u32,
@@ -267,7 +268,8 @@ mod tests {
     #[test]
     fn specification_sends_its_bandwidth_for_its_duration() {
         let (packets, bytes, end_ns) = run(&[spec(1_000_000_000, 100 * MBIT, 64, 1)], 1_000);
-        assert_eq!(packets, 100 * MBIT / 8 / 64 + 1); // 195,312.5 of them: the last one begins in time
+        // 195,312.5 of them: the last one begins in time.
+        assert_eq!(packets, 100 * MBIT / 8 / 64 + 1);
         assert_eq!(bytes, packets * 64);
         assert_eq!(end_ns, 1_000_000_000);
     }

@@ -242,7 +242,8 @@ mod tests {
     use crate::drive::Token;
     use crate::{Algorithm, DropPolicy, FlowSpec, Packet, Scheduler, engine};
 
-    /// Bytes of each of four clients with 100 packets on their way at a time, after so many packets.
+    /// Bytes of each of four clients with 100 packets on their way at a time, after so many
+    /// packets.
     fn shares(order_of: impl Fn(ClientFlows) -> FlowOrder) -> [f64; 4] {
         let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default()).unwrap();
         for weight in std::iter::once(100).chain(std::iter::repeat_n(1, 16)) {

@@ -18,10 +18,11 @@ pub(super) const FINISHED: u8 = 3;
 
 /// State and event count of an arbiter: words that threads read often and write rarely.
 pub(super) struct ControlWords {
-    /// Number of events so far: clients that joined or left, and calls of [`stop`](super::Hub::stop). The arbiter acts
-    /// when the number changes.
+    /// Number of events so far: clients that joined or left, and calls of
+    /// [`stop`](super::Hub::stop). The arbiter acts when the number changes.
     pub(super) events: AtomicU64,
-    /// State of the arbiter, which never decreases: [`RUNNING`], [`DRAINING`], [`STOPPING`] or [`FINISHED`].
+    /// State of the arbiter, which never decreases: [`RUNNING`], [`DRAINING`], [`STOPPING`] or
+    /// [`FINISHED`].
     pub(super) state: AtomicU8,
 }
 
@@ -75,7 +76,8 @@ impl ArbiterState {
 
     #[inline(always)]
     pub(super) fn state(&self) -> u8 {
-        // Acquire: pairs with the Release in raise_state(); at FINISHED, all packets have been released.
+        // Acquire: pairs with the Release in raise_state(); at FINISHED, all packets have been
+        // released.
         self.control.state.load(Ordering::Acquire)
     }
 

@@ -190,8 +190,8 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
             let events = self.events_count();
             if events != events_seen {
                 events_seen = events;
-                // Read before the new clients and their mailboxes: this sweep then finds every client
-                // that joined before a stop, and every packet that was sent before.
+                // Read before the new clients and their mailboxes: this sweep then finds every
+                // client that joined before a stop, and every packet that was sent before.
                 state = self.shared.state();
                 self.deliver_out_of_line(&mut runs);
                 self.update_clients();
@@ -212,8 +212,8 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
                 self.idle.reset();
             } else {
                 self.sweeps_empty += 1;
-                // The state before the sweep: a stop during the sweep may follow a packet sent into a
-                // mailbox already read.
+                // The state before the sweep: a stop during the sweep may follow a packet sent into
+                // a mailbox already read.
                 if state == DRAINING && self.is_drained() {
                     break;
                 }

@@ -1,4 +1,5 @@
-//! Waiting of arbiter and clients: spinning on a CPU of their own, or yielding and sleeping on shared ones.
+//! Waiting of arbiter and clients: spinning on a CPU of their own, or yielding and sleeping on
+//! shared ones.
 
 use handover_base::{clock, topology};
 use std::time::Duration;
@@ -48,8 +49,9 @@ const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
 /// Minimum duration of a yield that is assumed to have switched to another process.
 ///
-/// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one that yielded
-/// every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never yielded got half of the CPU (2026-11).
+/// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process
+/// one that yielded every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never
+/// yielded got half of the CPU (2026-11).
 const YIELD_LONG_NS: u64 = 500_000;
 /// Duration of the pause without yields after a long yield, as a multiple of the yield's duration.
 const YIELD_PAUSE_FACTOR: u64 = 100;

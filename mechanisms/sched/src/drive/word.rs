@@ -29,7 +29,8 @@ pub struct Offer {
     pub flow: u32,
     /// Length in bytes, in `1..=LENGTH_MAX_BYTES`.
     pub length_bytes: u32,
-    /// Value chosen by the caller, below [`TAGS_MAX`], for example the number of the packet's buffer.
+    /// Value chosen by the caller, below [`TAGS_MAX`], for example the number of the packet's
+    /// buffer.
     pub tag: u32,
 }
 

@@ -85,7 +85,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns `true` if the flows' shares follow their weights; `false` for `fifo`, `rr1`, `prio` and `pacing`.
+    /// Returns `true` if the flows' shares follow their weights; `false` for `fifo`, `rr1`, `prio`
+    /// and `pacing`.
     pub fn has_weights(self) -> bool {
         matches!(self, Self::Rr | Self::Wf2qPlus | Self::Qfq | Self::QfqPlus)
     }

@@ -8,7 +8,8 @@ pub const LENGTH_LIMIT_BYTES: u32 = 1 << 20;
 /// Maximum weight of a flow, for the algorithms that share by weight.
 pub const WEIGHT_MAX: u64 = 1 << 20;
 
-/// Maximum sum of all flows' weights, for the algorithms with a virtual time (`wf2q+`, `qfq` and `qfq+`).
+/// Maximum sum of all flows' weights, for the algorithms with a virtual time (`wf2q+`, `qfq` and
+/// `qfq+`).
 pub const WEIGHT_SUM_MAX: u64 = 1 << 40;
 
 /// Maximum of [`Config::packets_max`].
@@ -19,8 +20,9 @@ pub const FLOWS_LIMIT: u32 = 1 << 24;
 
 /// Configuration of a scheduler.
 ///
-/// Memory for all packets and flows is reserved at once and touched as it is used: 16 bytes for each packet (with a
-/// token of at most 8 bytes) and at most 64 for each flow. Afterwards only adding flows allocates.
+/// Memory for all packets and flows is reserved at once and touched as it is used: 16 bytes for
+/// each packet (with a token of at most 8 bytes) and at most 64 for each flow. Afterwards only
+/// adding flows allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -29,9 +31,10 @@ pub struct Config {
     /// Maximum number of flows.
     pub flows_max: u32,
     /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
-    /// flows. All flows with smaller numbers are created as well, also those that were removed.
-    /// A packet of flow [`flows_max`](Self::flows_max) or a greater number is refused and creates no flow. If the sum
-    /// of weights reaches its limit, the packet is refused, and the flows created until then remain.
+    /// flows. All flows with smaller numbers are created as well, also those that were removed. A
+    /// packet of flow [`flows_max`](Self::flows_max) or a greater number is refused and creates no
+    /// flow. If the sum of weights reaches its limit, the packet is refused, and the flows created
+    /// until then remain.
     pub template: Option<FlowSpec>,
     /// Initial quantum of `rr`: bytes that a flow may send in a cycle, per unit of weight. The
     /// scheduler raises the quantum if a flow's longest packet would not fit otherwise. A greater
@@ -78,11 +81,12 @@ pub enum ConfigError {
     /// [`Config::template`], the template for new flows, is not valid.
     #[error("template for new flows: {0}")]
     Template(FlowError),
-    /// `pacing` was chosen for the flows of a tenant. It may hold packets back, but a tenant chooses its next packet in
-    /// advance.
+    /// `pacing` was chosen for the flows of a tenant. It may hold packets back, but a tenant
+    /// chooses its next packet in advance.
     #[error("pacing cannot schedule the flows within a tenant: use it for the tenants only")]
     HoldsBack,
-    /// The chosen algorithm orders packets, not flows, so it cannot be a level of a two-level scheduler.
+    /// The chosen algorithm orders packets, not flows, so it cannot be a level of a two-level
+    /// scheduler.
     #[error("{algorithm} cannot be a level of a two-level scheduler: it orders packets, not flows")]
     NoLevel {
         /// The algorithm that cannot be a level.

@@ -13,8 +13,9 @@ use std::fmt::Debug;
 /// First-in, first-out scheduler of all flows' packets; each flow has its own limits. Weights have
 /// no effect.
 ///
-/// Packets are kept in one ring in the order in which they came. A packet that is dropped for a newer one of its flow
-/// leaves an empty slot; there are as many spare slots as packets, and the ring is compacted when they are used up.
+/// Packets are kept in one ring in the order in which they came. A packet that is dropped for a
+/// newer one of its flow leaves an empty slot; there are as many spare slots as packets, and the
+/// ring is compacted when they are used up.
 ///
 /// Cost: O(1); amortised if flows drop their oldest packet.
 #[derive(Debug)]
@@ -26,27 +27,29 @@ pub struct Fifo<T> {
     mask: u64,
     /// Position of the next packet's slot.
     tail: u64,
-    /// The position that `tail` reaches when the ring is full: `packets_max` beyond the oldest packet's slot.
+    /// The position that `tail` reaches when the ring is full: `packets_max` beyond the oldest
+    /// packet's slot.
     full_at: u64,
     flows: Vec<FifoFlow>,
     /// Numbers of removed flows, the smallest first.
     removed: BinaryHeap<Reverse<u32>>,
-    /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has had the policy
-    /// [`DropPolicy::Head`]; no slot from `head()` to `tail` is then empty.
+    /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has had
+    /// the policy [`DropPolicy::Head`]; no slot from `head()` to `tail` is then empty.
     next_in_flow: Vec<u32>,
     /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has had the
     /// policy [`DropPolicy::Head`].
     ends_of_flows: Vec<FlowEnds>,
-    /// Totals, of which `enqueued` has the difference to `tail` and `dequeued` the difference to `head()`, modulo 2^64: a
-    /// packet then changes a position and no total.
+    /// Totals, of which `enqueued` has the difference to `tail` and `dequeued` the difference to
+    /// `head()`, modulo 2^64: a packet then changes a position and no total.
     totals: Totals,
     packets_max: u32,
     flows_max: u32,
     template: Option<FlowSpec>,
 }
 
-/// Minimum number of slots before an empty queue starts again at the first one, instead of growing. It also does so when
-/// `dequeue` finds it empty. A queue that is often empty therefore stays in the cache.
+/// Minimum number of slots before an empty queue starts again at the first one, instead of growing.
+/// It also does so when `dequeue` finds it empty. A queue that is often empty therefore stays in
+/// the cache.
 const RESTART_SLOTS: u64 = 64;
 
 /// Limits and packet count of a flow. They take 16 bytes, so that four flows share a cache line.
@@ -207,8 +210,9 @@ impl<T: Copy + Debug> Fifo<T> {
         packet
     }
 
-    /// Enqueues a packet of any flow: of one that drops its oldest packet, that is full or does not exist, into a ring
-    /// that is full or grows. The fields of the packet are passed in registers, a packet would be passed in memory.
+    /// Enqueues a packet of any flow: of one that drops its oldest packet, that is full or does not
+    /// exist, into a ring that is full or grows. The fields of the packet are passed in registers,
+    /// a packet would be passed in memory.
     #[inline(never)]
     fn enqueue_checked(
         &mut self,
@@ -363,7 +367,8 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 }
                 return Some(packet);
             }
-            self.totals.dequeued = self.totals.dequeued.wrapping_sub(1); // `head()` has passed an empty slot
+            // `head()` has passed an empty slot.
+            self.totals.dequeued = self.totals.dequeued.wrapping_sub(1);
         }
     }
 

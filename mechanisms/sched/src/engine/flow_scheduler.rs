@@ -30,15 +30,16 @@ pub trait Discipline: Sized {
     const CAN_HOLD_BACK: bool = false;
 
     /// `true` if `record_lone_packet` may take the place of all calls for a packet that was queued
-    /// and sent while no other packet was queued. `activate_flow` must not use the time then: it may
-    /// be called later, when another flow gets a packet. Not together with [`Self::CAN_HOLD_BACK`], and
-    /// `record_lone_packet` must be implemented.
+    /// and sent while no other packet was queued. `activate_flow` must not use the time then: it
+    /// may be called later, when another flow gets a packet. Not together with
+    /// [`Self::CAN_HOLD_BACK`], and `record_lone_packet` must be implemented.
     const CAN_SKIP_LONE_PACKETS: bool = false;
 
     /// Creates the algorithm's state, without flows, from a valid configuration.
     fn new(config: &Config) -> Self;
 
-    /// Admits a flow whose weight and length are within the limits; returns the flow's initial state.
+    /// Admits a flow whose weight and length are within the limits; returns the flow's initial
+    /// state.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
@@ -93,7 +94,8 @@ pub trait Discipline: Sized {
     /// limits. The flow's oldest packet has `oldest_bytes` bytes; `None` if it has no packets.
     ///
     /// # Errors
-    /// [`FlowError`] if the algorithm cannot hold the flow with this weight; then nothing has changed.
+    /// [`FlowError`] if the algorithm cannot hold the flow with this weight; then nothing has
+    /// changed.
     fn set_weight<S: FlowStates<Self::State>>(
         &mut self,
         states: &mut S,
@@ -103,16 +105,16 @@ pub trait Discipline: Sized {
         now_ns: u64,
     ) -> Result<(), FlowError>;
 
-    /// Records that the last queued packet has left or was dropped, unless `record_lone_packet` takes
-    /// its place.
+    /// Records that the last queued packet has left or was dropped, unless `record_lone_packet`
+    /// takes its place.
     fn record_idle(&mut self) {}
 
     /// Records that a packet of `bytes` bytes was queued and sent while no other packet was queued.
     /// Called only if [`Discipline::CAN_SKIP_LONE_PACKETS`] is `true`.
     fn record_lone_packet(&mut self, _bytes: u32) {}
 
-    /// Returns the earliest time at which `choose_flow` returns a flow; called only while a flow has
-    /// packets. 0 for algorithms that never hold packets back.
+    /// Returns the earliest time at which `choose_flow` returns a flow; called only while a flow
+    /// has packets. 0 for algorithms that never hold packets back.
     fn ready_ns(&self) -> u64 {
         0
     }
@@ -160,8 +162,8 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
         })
     }
 
-    /// Activates the flow whose activation was deferred, if any. Must be called before any method of
-    /// `order` that depends on the flows with packets.
+    /// Activates the flow whose activation was deferred, if any. Must be called before any method
+    /// of `order` that depends on the flows with packets.
     #[inline(always)]
     fn end_deferral(&mut self) {
         if D::CAN_SKIP_LONE_PACKETS && self.deferred_flow != NO_FLOW {

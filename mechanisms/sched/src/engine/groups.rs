@@ -1,17 +1,20 @@
 //! Groups of QFQ: an approximate order of any number of entities in constant time.
 //!
-//! Entities whose longest packets take about the same virtual time (up to the same power of two) form a group. Within
-//! a group, virtual start times are rounded down to a sixteenth of that power and sorted into a ring of 64 lists, with
-//! a bit for each list. A group's start time is that of its first list, and its finish time that of the first entity
-//! in this list. One word has a bit for each group that is eligible (has started by now), another for each group that
-//! is waiting. The eligible group with the earliest finish time is served next.
+//! Entities whose longest packets take about the same virtual time (up to the same power of two)
+//! form a group. Within a group, virtual start times are rounded down to a sixteenth of that power
+//! and sorted into a ring of 64 lists, with a bit for each list. A group's start time is that of
+//! its first list, and its finish time that of the first entity in this list. One word has a bit
+//! for each group that is eligible (has started by now), another for each group that is waiting.
+//! The eligible group with the earliest finish time is served next.
 //!
-//! Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight Guarantees, IEEE/ACM
-//! Transactions on Networking 21(3), 2013. In the paper, start times are rounded to the whole power, a group finishes
-//! two powers after it starts, and two more words record which groups are blocked by others, so that the first bit of
-//! one word is the next group. There a flow may lag by five longest packets and more (7.7 KB of 1500-byte packets on
-//! `1-100-10:1500:10`); with finer lists and compared finish times it lags by less than two. Only groups with packets
-//! are compared, of which there are one to fifteen in practice and at most 62, so the time stays constant.
+//! Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight
+//! Guarantees, IEEE/ACM Transactions on Networking 21(3), 2013. In the paper, start times are
+//! rounded to the whole power, a group finishes two powers after it starts, and two more words
+//! record which groups are blocked by others, so that the first bit of one word is the next group.
+//! There a flow may lag by five longest packets and more (7.7 KB of 1500-byte packets on
+//! `1-100-10:1500:10`); with finer lists and compared finish times it lags by less than two. Only
+//! groups with packets are compared, of which there are one to fifteen in practice and at most 62,
+//! so the time stays constant.
 
 use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
@@ -166,8 +169,9 @@ impl Groups {
         }
     }
 
-    /// Moves groups that have started since `before` to the eligible bitmap. Only groups whose lists keep the highest
-    /// digit that has changed can have started. If none is eligible, the time jumps to the first start.
+    /// Moves groups that have started since `before` to the eligible bitmap. Only groups whose
+    /// lists keep the highest digit that has changed can have started. If none is eligible, the
+    /// time jumps to the first start.
     #[inline(always)]
     fn update_eligible(&mut self, before: u64) {
         if self.waiting == 0 {
@@ -270,7 +274,8 @@ impl Groups {
         Some(self.group(index).list(0).0)
     }
 
-    /// Removes the first entity of a group's first list, and updates the group's start and finish times.
+    /// Removes the first entity of a group's first list, and updates the group's start and finish
+    /// times.
     #[inline(always)]
     fn remove_first<I: IntervalTable>(&mut self, intervals: &mut I, index: u32, next: u32) {
         let group = self.group(index);
@@ -293,8 +298,8 @@ impl Groups {
         *self.finish(index) = intervals.interval(first).finish;
     }
 
-    /// Takes an entity out of its group, at any position. The caller may add it again, and then calls
-    /// [`end_change`](Self::end_change).
+    /// Takes an entity out of its group, at any position. The caller may add it again, and then
+    /// calls [`end_change`](Self::end_change).
     #[cold]
     pub(crate) fn take_out<I: IntervalTable>(&mut self, intervals: &mut I, id: u32) {
         let VirtualInterval { group: index, next, .. } = *intervals.interval(id);

@@ -45,9 +45,10 @@ fn tenant_spec(weight: u64, length_max_bytes: u32) -> FlowSpec {
 
 /// Scheduler in which algorithm `O` orders the tenants, and algorithm `I` the flows of each tenant.
 ///
-/// Each tenant's next packet is chosen ahead by the order of its own flows and held by the tenant; the tenants' order
-/// sees only these packets. Each tenant has a separate virtual time, so that the shares of its flows do not depend on
-/// other tenants. The packets that tenants hold count neither towards their flows' limits nor towards the scheduler's.
+/// Each tenant's next packet is chosen ahead by the order of its own flows and held by the tenant;
+/// the tenants' order sees only these packets. Each tenant has a separate virtual time, so that the
+/// shares of its flows do not depend on other tenants. The packets that tenants hold count neither
+/// towards their flows' limits nor towards the scheduler's.
 ///
 /// [`Scheduler::add_flow`] adds to the tenant that was added last, and so do flows that are made by
 /// their first packets.

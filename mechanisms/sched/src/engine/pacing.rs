@@ -14,26 +14,28 @@ const SLOTS: usize = 1 << DIGIT_BITS;
 /// Number of levels, one for each digit of a departure time.
 const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 
-/// Pacing by earliest departure time. A flow's weight is its rate in bits per second, and each of its packets may
-/// leave when the transmission of the one before at that rate would have ended. Of the packets that may leave, the one
-/// with the earliest departure time leaves first. Departure times are exact: whole nanoseconds and a remainder, so
-/// that no error accumulates; a packet leaves in the first nanosecond at which it may.
+/// Pacing by earliest departure time. A flow's weight is its rate in bits per second, and each of
+/// its packets may leave when the transmission of the one before at that rate would have ended. Of
+/// the packets that may leave, the one with the earliest departure time leaves first. Departure
+/// times are exact: whole nanoseconds and a remainder, so that no error accumulates; a packet
+/// leaves in the first nanosecond at which it may.
 ///
-/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches up. When a flow's
-/// rate changes, the bytes that it has still to wait for, or to catch up, go at the new rate: its bytes stay bounded by
-/// the rate of each moment.
+/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches
+/// up. When a flow's rate changes, the bytes that it has still to wait for, or to catch up, go at
+/// the new rate: its bytes stay bounded by the rate of each moment.
 ///
-/// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel: Scalable Traffic
-/// Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et al., Eiffel: Efficient and Flexible
-/// Software Packet Scheduling, NSDI 2019 (buckets found by their first set bit). Here the buckets are digits of the
-/// departure time, so that no horizon and no granularity has to be chosen.
+/// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel:
+/// Scalable Traffic Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et
+/// al., Eiffel: Efficient and Flexible Software Packet Scheduling, NSDI 2019 (buckets found by
+/// their first set bit). Here the buckets are digits of the departure time, so that no horizon and
+/// no granularity has to be chosen.
 ///
 /// Cost: O(1) to find the next departure time; a flow moves to a smaller bucket at most 10 times
 /// for each of its packets, rarely more than twice.
 #[derive(Debug)]
 pub struct Pacing {
-    /// Lower bound of all flows' departure times. A flow's level is the highest digit in which its departure time
-    /// differs from this time, and its slot the value of this digit.
+    /// Lower bound of all flows' departure times. A flow's level is the highest digit in which its
+    /// departure time differs from this time, and its slot the value of this digit.
     base_ns: u64,
     /// Bitmap of the levels that contain flows.
     non_empty_levels: u64,
@@ -73,7 +75,8 @@ impl PacingState {
 }
 
 impl Pacing {
-    /// Returns the level and slot of a departure time. They stay the same while a flow with this time has packets.
+    /// Returns the level and slot of a departure time. They stay the same while a flow with this
+    /// time has packets.
     #[inline(always)]
     fn position(&self, due_ns: u64) -> (usize, usize) {
         let differing = due_ns ^ self.base_ns;
@@ -233,7 +236,8 @@ impl Discipline for Pacing {
             self.deactivate_flow(states, id);
         }
         let flow = states.state(id);
-        // The time to wait, in units of 1 ns divided by the old rate; negative if the departure is late.
+        // The time to wait, in units of 1 ns divided by the old rate; negative if the departure is
+        // late.
         let wait_ns = i128::from(flow.next_ns) - i128::from(now_ns);
         let wait = wait_ns * i128::from(flow.rate_bits_per_s) + i128::from(flow.remainder);
         let rate = i128::from(spec.weight);

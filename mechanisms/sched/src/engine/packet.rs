@@ -35,7 +35,8 @@ handover_base::setters!(FlowSpec {
 });
 
 impl Default for FlowSpec {
-    /// Returns a weight of 1, packets of at most 1500 bytes, a queue of 100 packets, and drops of arriving packets.
+    /// Returns a weight of 1, packets of at most 1500 bytes, a queue of 100 packets, and drops of
+    /// arriving packets.
     fn default() -> Self {
         Self { weight: 1, length_max_bytes: 1500, packets_max: 100, drop: DropPolicy::Tail }
     }

@@ -7,8 +7,8 @@ use super::{Discipline, FlowError, FlowSpec};
 /// Number of priorities: 64 bitmaps of 64 bits.
 const LEVELS_COUNT: u64 = 64 * 64;
 
-/// Strict priority. While a flow with a smaller number has packets, flows with greater numbers wait. Flows with the
-/// same number take turns, one packet each.
+/// Strict priority. While a flow with a smaller number has packets, flows with greater numbers
+/// wait. Flows with the same number take turns, one packet each.
 ///
 /// Source: a bitmap of the levels with packets, and a scan for its first bit, as real-time kernels
 /// choose their tasks; Eiffel builds its queues on the same (A. Saeed et al., NSDI 2019).

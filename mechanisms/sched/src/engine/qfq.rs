@@ -13,9 +13,10 @@ use std::marker::PhantomData;
 /// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
 /// actual length is charged when it leaves.
 ///
-/// Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight Guarantees, IEEE/ACM
-/// Transactions on Networking 21(3), 2013. As in the paper, virtual time advances by the actual sum of the weights,
-/// not by the greatest possible sum; unlike in the paper, start times are rounded less and finish times are compared.
+/// Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight
+/// Guarantees, IEEE/ACM Transactions on Networking 21(3), 2013. As in the paper, virtual time
+/// advances by the actual sum of the weights, not by the greatest possible sum; unlike in the
+/// paper, start times are rounded less and finish times are compared.
 ///
 /// Cost: O(1): bit scans, and a comparison for each group of eligible flows (one to fifteen).
 #[derive(Debug)]
@@ -49,8 +50,8 @@ impl Discipline for Qfq {
     type State = QfqState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
-    // A skipped packet leaves no time in its flow, and all times of the last busy period have passed: only the virtual
-    // time has to advance.
+    // A skipped packet leaves no time in its flow, and all times of the last busy period have
+    // passed: only the virtual time has to advance.
     const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {

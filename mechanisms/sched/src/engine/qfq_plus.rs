@@ -10,13 +10,13 @@ use std::collections::HashMap;
 /// Maximum number of flows in an aggregate.
 const MEMBERS_MAX: u32 = 8;
 
-/// QFQ+: orders aggregates of up to 8 flows of the same weight and longest packet, by QFQ. Within an aggregate
-/// the flows take turns by deficit round robin. A chosen aggregate is served while its packets fit into the bytes of
-/// one longest packet: a longer service would be cheaper, but other flows would lag by more than twice the longest
-/// packet.
+/// QFQ+: orders aggregates of up to 8 flows of the same weight and longest packet, by QFQ. Within
+/// an aggregate the flows take turns by deficit round robin. A chosen aggregate is served while its
+/// packets fit into the bytes of one longest packet: a longer service would be cheaper, but other
+/// flows would lag by more than twice the longest packet.
 ///
-/// A flow whose weight changes moves to another aggregate. The flows of an aggregate have its lag in equal parts, so
-/// that the aggregate's start time stays when one leaves.
+/// A flow whose weight changes moves to another aggregate. The flows of an aggregate have its lag
+/// in equal parts, so that the aggregate's start time stays when one leaves.
 ///
 /// Source: P. Valente, Reducing the Execution Time of Fair-Queueing Packet Schedulers, Computer
 /// Communications 47, 2014.
@@ -179,7 +179,8 @@ impl QfqPlus {
         let aggregate = &mut self.aggregates[index as usize];
         let reached = aggregate.reached();
         aggregate.set_members_count(remaining_count);
-        // The bytes sent since the aggregate was chosen are charged at the end of its service, at the new cost.
+        // The bytes sent since the aggregate was chosen are charged at the end of its service, at
+        // the new cost.
         let spent = aggregate.byte_cost * u64::from(aggregate.spent_bytes);
         aggregate.set_service_times(reached.wrapping_sub(spent));
         if is_in_group {
@@ -264,8 +265,8 @@ impl Discipline for QfqPlus {
     type State = QfqPlusState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
-    // A skipped packet leaves no time in its flow, and all times of the last busy period have passed: only the virtual
-    // time has to advance.
+    // A skipped packet leaves no time in its flow, and all times of the last busy period have
+    // passed: only the virtual time has to advance.
     const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {

@@ -1,9 +1,11 @@
 //! Ring of flows that take turns.
 
-/// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating it never allocates.
+/// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating
+/// it never allocates.
 ///
-/// `head` and `count` are not adjacent: otherwise the compiler lets `pop` read both with one instruction, which, soon
-/// after `push` has written `count` alone, waits until that store and all before have reached the cache.
+/// `head` and `count` are not adjacent: otherwise the compiler lets `pop` read both with one
+/// instruction, which, soon after `push` has written `count` alone, waits until that store and all
+/// before have reached the cache.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct FlowRing {

@@ -5,14 +5,15 @@ use super::ring::FlowRing;
 use super::table::{FlowStates, HalfLine};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Weighted deficit round robin, as dummynet's `rr`. In each cycle over the flows a flow may send a number of bytes
-/// proportional to its weight; bytes that it does not use are added in the next cycle.
+/// Weighted deficit round robin, as dummynet's `rr`. In each cycle over the flows a flow may send a
+/// number of bytes proportional to its weight; bytes that it does not use are added in the next
+/// cycle.
 ///
 /// Source: M. Shreedhar, G. Varghese, Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM
 /// Transactions on Networking 4(3), 1996 (SIGCOMM 1995).
 ///
-/// A change of a flow's weight takes effect with the flow's next turn. The quantum grows if the new weight requires it,
-/// and does not shrink.
+/// A change of a flow's weight takes effect with the flow's next turn. The quantum grows if the new
+/// weight requires it, and does not shrink.
 ///
 /// Cost: O(1), as each turn is worth at least its flow's longest packet.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ pub type EnqueueResult<T> = Result<EnqueueOutcome<T>, EnqueueError<T>>;
 
 /// Scheduling algorithm: it queues packets of many flows and chooses the next one to send.
 ///
-/// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one call to the next.
+/// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one
+/// call to the next.
 pub trait Scheduler<T: Copy + core::fmt::Debug> {
     /// Adds a flow and returns its number: the smallest unused one, from 0 on.
     ///
@@ -18,19 +19,20 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
     /// Returns the number of flows.
     fn flows_count(&self) -> u32;
 
-    /// Removes a flow, and returns its queued packets, oldest first; [`Totals::dropped`] counts them. The flow's
-    /// weight leaves the sum, and a flow that is added later may get its number.
+    /// Removes a flow, and returns its queued packets, oldest first; [`Totals::dropped`] counts
+    /// them. The flow's weight leaves the sum, and a flow that is added later may get its number.
     ///
-    /// If [`Config::template`](super::Config::template) is set, a later packet of this number creates a new flow;
-    /// otherwise it is refused.
+    /// If [`Config::template`](super::Config::template) is set, a later packet of this number
+    /// creates a new flow; otherwise it is refused.
     ///
     /// # Errors
-    /// [`FlowError::Unknown`] if there is no such flow; [`FlowError::Fixed`], always, unless the scheduler implements
-    /// this method, as all of this crate do.
+    /// [`FlowError::Unknown`] if there is no such flow; [`FlowError::Fixed`], always, unless the
+    /// scheduler implements this method, as all of this crate do.
     ///
     /// # Cost
-    /// An access to each packet of the flow. If it has any, `rr`, `rr1` and `wf2q+` search the flows with packets,
-    /// and `prio`, `qfq` and `pacing` those near the flow in their order; `fifo` moves all packets.
+    /// An access to each packet of the flow. If it has any, `rr`, `rr1` and `wf2q+` search the
+    /// flows with packets, and `prio`, `qfq` and `pacing` those near the flow in their order;
+    /// `fifo` moves all packets.
     fn remove_flow(&mut self, flow: u32) -> Result<Vec<Packet<T>>, FlowError> {
         let _ = flow;
         Err(FlowError::Fixed)
@@ -39,14 +41,16 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
     /// Changes the weight of a flow, which may have queued packets. For `prio` this is its
     /// priority, and for `pacing` its rate.
     ///
-    /// The flow stays ahead of its share, or behind it, by the same number of bytes, so that it gains nothing by a
-    /// change. The bounds on the lag hold again, with the new weights, once each flow has been served. In `rr`, the
-    /// present turn of the flow still has its old length. In `prio`, the flow goes behind the others of its new
-    /// priority. In `pacing`, the bytes for which the flow still has to wait go at the new rate.
+    /// The flow stays ahead of its share, or behind it, by the same number of bytes, so that it
+    /// gains nothing by a change. The bounds on the lag hold again, with the new weights, once each
+    /// flow has been served. In `rr`, the present turn of the flow still has its old length. In
+    /// `prio`, the flow goes behind the others of its new priority. In `pacing`, the bytes for
+    /// which the flow still has to wait go at the new rate.
     ///
     /// # Errors
     /// [`FlowError::NoWeights`] if the algorithm is `fifo` or `rr1`; otherwise as
-    /// [`remove_flow`](Self::remove_flow) and [`add_flow`](Self::add_flow). Then nothing has changed.
+    /// [`remove_flow`](Self::remove_flow) and [`add_flow`](Self::add_flow). Then nothing has
+    /// changed.
     ///
     /// # Cost
     /// As [`remove_flow`](Self::remove_flow), without the accesses to packets.
@@ -64,8 +68,9 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
     /// Dequeues the next packet; `None` if no packet may leave at `now_ns`.
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>>;
 
-    /// Returns the earliest time at which [`Scheduler::dequeue`] returns a packet, `None` while no packet is queued.
-    /// The time is 0 for algorithms that never hold a packet back; a packet that is queued later may make it earlier.
+    /// Returns the earliest time at which [`Scheduler::dequeue`] returns a packet, `None` while no
+    /// packet is queued. The time is 0 for algorithms that never hold a packet back; a packet that
+    /// is queued later may make it earlier.
     fn ready_ns(&self) -> Option<u64>;
 
     /// Returns the number of queued packets.
@@ -120,7 +125,8 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
     }
 }
 
-/// Creates flows from the template until flow `flow` exists. Creates none if its number is not below `flows_max`.
+/// Creates flows from the template until flow `flow` exists. Creates none if its number is not
+/// below `flows_max`.
 #[cold]
 pub(super) fn make_flows<T: Copy + core::fmt::Debug>(
     scheduler: &mut impl Scheduler<T>,

@@ -1,4 +1,5 @@
-//! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the pool of packets.
+//! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the
+//! pool of packets.
 
 use super::config::{Config, check_spec};
 use super::{
@@ -27,8 +28,9 @@ pub trait FlowStates<H> {
 
 /// Packet in the list of its flow; takes 16 bytes if the token takes 8.
 ///
-/// A packet's length is stored with the packet before it, or with the flow if it is the oldest: removing a packet
-/// needs the next one's length, and need not read the next one's cache line for it.
+/// A packet's length is stored with the packet before it, or with the flow if it is the oldest:
+/// removing a packet needs the next one's length, and need not read the next one's cache line for
+/// it.
 #[derive(Clone, Copy, Debug)]
 struct Node<T> {
     /// Index of the flow's next packet; if this node is free, of the next free node.
@@ -88,7 +90,8 @@ pub(crate) enum PushResult {
     NoFlow,
     /// The packet's length is zero or above the flow's limit.
     BadLength,
-    /// The flow has its maximum number of packets; `drops_head` is `true` if its policy is [`DropPolicy::Head`].
+    /// The flow has its maximum number of packets; `drops_head` is `true` if its policy is
+    /// [`DropPolicy::Head`].
     FlowFull { drops_head: bool },
     /// The scheduler has reached its maximum number of packets.
     Full,

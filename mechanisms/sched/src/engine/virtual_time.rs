@@ -1,19 +1,21 @@
 //! Virtual time: bytes per unit of weight, in fixed point.
 //!
-//! A virtual time is a `u64` with 40 fraction bits that wraps around; compared values are less than 2^63 apart: a
-//! packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments are rounded up and the system's
-//! rate is rounded down, so that virtual time never outruns the flows: otherwise every flow would count as behind, and
-//! the bound on how far a flow can be ahead would be lost.
+//! A virtual time is a `u64` with 40 fraction bits that wraps around; compared values are less than
+//! 2^63 apart: a packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments
+//! are rounded up and the system's rate is rounded down, so that virtual time never outruns the
+//! flows: otherwise every flow would count as behind, and the bound on how far a flow can be ahead
+//! would be lost.
 //!
-//! The *lag* of a flow is its share of the service so far, less what it got: its weight times the virtual time less its
-//! start time. When a weight changes, the flow's start time moves so that the lag stays. When a flow is removed that is
-//! ahead (its lag is negative), the others have got too little, and the virtual time goes back by that lag over the sum
-//! of their weights; otherwise it would outrun them a little with each such flow. A flow that is behind needs no
-//! correction: the virtual time is never earlier than all start times.
+//! The *lag* of a flow is its share of the service so far, less what it got: its weight times the
+//! virtual time less its start time. When a weight changes, the flow's start time moves so that the
+//! lag stays. When a flow is removed that is ahead (its lag is negative), the others have got too
+//! little, and the virtual time goes back by that lag over the sum of their weights; otherwise it
+//! would outrun them a little with each such flow. A flow that is behind needs no correction: the
+//! virtual time is never earlier than all start times.
 //!
-//! Source of these rules: I. Stoica, H. Abdel-Wahab, K. Jeffay, S. K. Baruah, J. E. Gehrke, C. G. Plaxton, A
-//! Proportional Share Resource Allocation Algorithm for Real-Time, Time-Shared Systems, RTSS 1996 (clients that join,
-//! leave and change their weight).
+//! Source of these rules: I. Stoica, H. Abdel-Wahab, K. Jeffay, S. K. Baruah, J. E. Gehrke, C. G.
+//! Plaxton, A Proportional Share Resource Allocation Algorithm for Real-Time, Time-Shared Systems,
+//! RTSS 1996 (clients that join, leave and change their weight).
 
 use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
@@ -38,8 +40,8 @@ pub(crate) fn byte_cost(weight: u64) -> u64 {
     (1_u64 << FRACTION_BITS).div_ceil(weight)
 }
 
-/// Returns the weight of a flow whose bytes take this virtual time: the inverse of [`byte_cost`]. It is exact, since
-/// the costs of two weights up to [`WEIGHT_MAX`] differ by at least 1.
+/// Returns the weight of a flow whose bytes take this virtual time: the inverse of [`byte_cost`].
+/// It is exact, since the costs of two weights up to [`WEIGHT_MAX`] differ by at least 1.
 pub(crate) fn weight_of(byte_cost: u64) -> u64 {
     (1_u64 << FRACTION_BITS).div_ceil(byte_cost)
 }
@@ -83,8 +85,8 @@ impl VirtualTime {
         now.wrapping_add(ahead.clamp(-DISTANCE_MAX, DISTANCE_MAX) as u64)
     }
 
-    /// Removes a flow's weight from the sum. If its start time is later than the virtual time, the virtual time goes
-    /// back by what the flow is ahead, at most to the beginning of the epoch.
+    /// Removes a flow's weight from the sum. If its start time is later than the virtual time, the
+    /// virtual time goes back by what the flow is ahead, at most to the beginning of the epoch.
     pub(crate) fn release_flow(&mut self, start: u64, epoch: u64, weight: u64) {
         let ahead = self.is_ahead(start, epoch).then(|| start.wrapping_sub(self.now()));
         let sum = self.weight_sum - weight;

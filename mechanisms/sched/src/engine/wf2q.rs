@@ -11,16 +11,18 @@ use super::{Discipline, FlowError, FlowSpec};
 /// packet it would finish first. No flow with packets is ever behind or ahead of its share by more
 /// than a longest packet.
 ///
-/// If a flow drops its oldest packet, the next packet takes over its start and finish times; the actual length is
-/// charged when it leaves: the shares stay exact, and the order is off by one packet of that flow.
+/// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
+/// actual length is charged when it leaves: the shares stay exact, and the order is off by one
+/// packet of that flow.
 ///
 /// Source: J. C. R. Bennett, H. Zhang, WF2Q: Worst-case Fair Weighted Fair Queueing, INFOCOM 1996,
 /// and Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM Transactions on Networking 5(5),
 /// 1997.
 ///
-/// Cost: O(log n) for n flows with packets: two heaps, one of the eligible flows by finish time, and one of the
-/// waiting flows by start time. A flow that starts to wait replaces the flow that has waited longest in the waiting
-/// heap, which replaces it in the eligible heap: two walks down in most steps, and none up.
+/// Cost: O(log n) for n flows with packets: two heaps, one of the eligible flows by finish time,
+/// and one of the waiting flows by start time. A flow that starts to wait replaces the flow that
+/// has waited longest in the waiting heap, which replaces it in the eligible heap: two walks down
+/// in most steps, and none up.
 #[derive(Debug)]
 pub struct Wf2qPlus {
     time: VirtualTime,
@@ -62,8 +64,8 @@ impl Discipline for Wf2qPlus {
     type State = Wf2qState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
-    // A skipped packet leaves no time in its flow, and all times of the last busy period have passed: only the virtual
-    // time has to advance.
+    // A skipped packet leaves no time in its flow, and all times of the last busy period have
+    // passed: only the virtual time has to advance.
     const CAN_SKIP_LONE_PACKETS: bool = true;
 
     fn new(_: &Config) -> Self {

@@ -262,13 +262,15 @@ proptest! {
                         weights[flow] = weight;
                     }
                 }
-                // A flow may have to wait for a packet of each other flow that is behind; in round robin, for turns.
+                // A flow may have to wait for a packet of each other flow that is behind; in round
+                // robin, for turns.
                 let lag_bytes = served.serve(&weights, count);
                 let lag_max_bytes = f64::from(LENGTH_MAX_BYTES) * (weights.len() + 1) as f64;
                 let is_within = lag_bytes <= lag_max_bytes || algorithm == Algorithm::Rr;
                 prop_assert!(is_within, "{}: {} bytes after {:?}", algorithm, lag_bytes, change);
             }
-            // Each flow is served, and turns of earlier weights end: 600 KB at most, in packets of 300 bytes or more.
+            // Each flow is served, and turns of earlier weights end: 600 KB at most, in packets of
+            // 300 bytes or more.
             served.serve(&weights, 2_000);
             let lag_bytes = served.serve(&weights, 1_000);
             prop_assert!(lag_bytes <= lag_max_bytes(algorithm, &weights), "{}: {} bytes", algorithm, lag_bytes);

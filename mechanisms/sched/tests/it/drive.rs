@@ -592,7 +592,8 @@ fn arbiter_with_a_long_interval_marks_all_packets() {
 
 #[test]
 fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
-    // From a batch of eight on, packets are read in runs. Smaller batches of a single client share a run.
+    // From a batch of eight on, packets are read in runs. Smaller batches of a single client share
+    // a run.
     for batch_max in [1, 3, 5, 8] {
         let hour = Duration::from_secs(3600);
         let config = config(Stamping::None).interval(hour).batch_max(batch_max);

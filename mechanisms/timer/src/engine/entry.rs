@@ -1,9 +1,11 @@
-//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before its slot is opened.
+//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before its slot
+//! is opened.
 
 use super::TimerId;
 
-/// Time at which a timer must be checked, with the timer's key. An entry is *stale* if its timer was cancelled or moved
-/// to an earlier deadline since, and *postponed* if the timer was; the timer's record determines which.
+/// Time at which a timer must be checked, with the timer's key. An entry is *stale* if its timer
+/// was cancelled or moved to an earlier deadline since, and *postponed* if the timer was; the
+/// timer's record determines which.
 ///
 /// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

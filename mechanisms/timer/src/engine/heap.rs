@@ -43,7 +43,8 @@ impl EntryHeap {
         Some(first)
     }
 
-    /// Removes the last element if `predicate` returns `true` for it; returns `true` if it was removed.
+    /// Removes the last element if `predicate` returns `true` for it; returns `true` if it was
+    /// removed.
     pub(super) fn pop_last_if(&mut self, predicate: impl FnOnce(TimerEntry) -> bool) -> bool {
         self.0.pop_if(|entry| predicate(*entry)).is_some()
     }

@@ -12,7 +12,8 @@
 //!                             [ 252 entries ]──▶[ 252 entries ]──▶[ 28 entries ]
 //! ```
 //!
-//! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns around.
+//! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns
+//! around.
 
 use super::entry::TimerEntry;
 use crate::raw::prefetch_for_read;
@@ -32,8 +33,8 @@ const ENTRIES_PER_LINE: usize = 4;
 const SMALL_BLOCK_ENTRIES: usize = 7 * ENTRIES_PER_LINE;
 /// Number of entries in the other blocks of a slot, a multiple of [`SMALL_BLOCK_ENTRIES`].
 ///
-/// They take an odd number of cache lines: lines at the same position in the blocks of several slots, which are filled
-/// equally fast, would otherwise compete for the same sets of a cache.
+/// They take an odd number of cache lines: lines at the same position in the blocks of several
+/// slots, which are filled equally fast, would otherwise compete for the same sets of a cache.
 const LARGE_BLOCK_ENTRIES: usize = 9 * SMALL_BLOCK_ENTRIES;
 /// Maximum number of blocks of a slot whose entries are sorted at once. The entries of a larger
 /// slot move to lower levels first.
@@ -42,10 +43,11 @@ const SORTED_BLOCKS_MAX: usize = 3;
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * LARGE_BLOCK_ENTRIES;
 /// Number of entries to sort below which the wheel opens a further slot, if the slot is due.
 pub(super) const SORTED_ENTRIES_TARGET: usize = 96;
-/// Total capacity of the blocks other than the newest of each slot above which a wheel with few timers is swept of
-/// stale entries.
+/// Total capacity of the blocks other than the newest of each slot above which a wheel with few
+/// timers is swept of stale entries.
 const CROWDED_ENTRIES_MIN: usize = 252;
-/// Number of checked entries after which the sweep for a new block ends, even if it has freed less than that block.
+/// Number of checked entries after which the sweep for a new block ends, even if it has freed less
+/// than that block.
 const SWEPT_ENTRIES: usize = 4 * LARGE_BLOCK_ENTRIES;
 /// Value of [`Link::first`] for no block.
 const NO_BLOCK: u32 = u32::MAX;
@@ -53,7 +55,8 @@ const NO_BLOCK: u32 = u32::MAX;
 /// Reference to a block of entries, in the chain of a slot's blocks.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Index of the block's first entry in [`WheelLevels::entries`], or [`NO_BLOCK`]. It identifies the block.
+    /// Index of the block's first entry in [`WheelLevels::entries`], or [`NO_BLOCK`]. It identifies
+    /// the block.
     first: u32,
     /// Number of entries in the block.
     len: u32,
@@ -74,7 +77,8 @@ impl Link {
 /// Description of a block.
 #[derive(Clone, Copy, Debug)]
 struct BlockHeader {
-    /// Next block of the slot's chain, or of the list of free blocks. In that list, `len` is unused.
+    /// Next block of the slot's chain, or of the list of free blocks. In that list, `len` is
+    /// unused.
     next: Link,
     /// Number of entries that the block has room for.
     capacity: u32,
@@ -84,8 +88,8 @@ struct BlockHeader {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     newest: Link,
-    /// Number of entries that the newest block has room for. 0 without a block, which then counts as full: this saves a
-    /// test on the most common path.
+    /// Number of entries that the newest block has room for. 0 without a block, which then counts
+    /// as full: this saves a test on the most common path.
     capacity: u32,
     /// Number of blocks.
     blocks_count: u32,
@@ -124,8 +128,8 @@ const DIGIT_PLACES: [DigitPlace; u64::BITS as usize] = {
 struct SweepPosition {
     /// Index of the slot whose chain is processed.
     slot: usize,
-    /// Block before the next one to process, as in [`Link::first`]. It is [`NO_BLOCK`] if the next one is the first of
-    /// the slot.
+    /// Block before the next one to process, as in [`Link::first`]. It is [`NO_BLOCK`] if the next
+    /// one is the first of the slot.
     before: u32,
     /// `true` if the records of the timers in the next block were prefetched.
     is_prefetched: bool,
@@ -162,8 +166,8 @@ pub(super) struct WheelLevels {
     slots: Box<[Slot; SLOTS_COUNT]>,
     /// Entries of all blocks.
     entries: Vec<TimerEntry>,
-    /// Headers of the blocks, in the order of the blocks; of each large block, only the first is used. They are apart
-    /// from the entries, so that the block after the next can be prefetched.
+    /// Headers of the blocks, in the order of the blocks; of each large block, only the first is
+    /// used. They are apart from the entries, so that the block after the next can be prefetched.
     headers: Vec<BlockHeader>,
     /// First block in the list of free small blocks, as in [`Link::first`].
     first_free_small: u32,
@@ -213,8 +217,8 @@ impl WheelLevels {
 
     /// Does [`try_push`](Self::try_push) with the index of the entry's slot.
     ///
-    /// Prefetches the cache line of the entries that will follow: their stores would wait for it in a block that was
-    /// last used long ago.
+    /// Prefetches the cache line of the entries that will follow: their stores would wait for it in
+    /// a block that was last used long ago.
     #[inline]
     fn try_push_to_slot(&mut self, index: usize, entry: TimerEntry) -> Result<usize, usize> {
         let slot = &mut self.slots[index];
@@ -247,8 +251,8 @@ impl WheelLevels {
         }
     }
 
-    /// Removes the newest entry of slot `index`. The slot keeps its block even if that is empty, as a caller that
-    /// starts and cancels alternately needs it again.
+    /// Removes the newest entry of slot `index`. The slot keeps its block even if that is empty, as
+    /// a caller that starts and cancels alternately needs it again.
     #[inline]
     pub(super) fn remove_newest(&mut self, index: usize) {
         let newest = &mut self.slots[index].newest;
@@ -280,7 +284,8 @@ impl WheelLevels {
     /// Returns the number of entries moved to lower levels. On level 0, leaves what exceeds
     /// [`SORTED_ENTRIES_MAX`].
     ///
-    /// Calls `prefetch_timer` for each entry moved to `unsorted`. The next block is fetched meanwhile.
+    /// Calls `prefetch_timer` for each entry moved to `unsorted`. The next block is fetched
+    /// meanwhile.
     pub(super) fn drain_first_slot(
         &mut self,
         first: FirstSlot,
@@ -312,8 +317,8 @@ impl WheelLevels {
         }
         self.base_ns = first.lowest_ns;
         self.deadline_ns_min = first.lowest_ns;
-        // Deadlines in this slot agree with the base down to its level. Those that also agree in the digit below, which
-        // is 0 in the base, belong farther down.
+        // Deadlines in this slot agree with the base down to its level. Those that also agree in
+        // the digit below, which is 0 in the base, belong farther down.
         let level_below = first.level - 1;
         let shift = level_below as u32 * DIGIT_BITS;
         self.cascade(first.slot, |levels, deadline_ns| {
@@ -324,8 +329,9 @@ impl WheelLevels {
         })
     }
 
-    /// Moves all entries of slot `index` to the slots of their deadlines, which must be other slots. `slot_of` returns
-    /// the same as [`slot_of`](Self::slot_of). Returns the number of entries.
+    /// Moves all entries of slot `index` to the slots of their deadlines, which must be other
+    /// slots. `slot_of` returns the same as [`slot_of`](Self::slot_of). Returns the number of
+    /// entries.
     #[inline]
     fn cascade(&mut self, index: usize, slot_of: impl Fn(&Self, u64) -> usize) -> usize {
         let mut moved = 0;
@@ -354,9 +360,10 @@ impl WheelLevels {
 
     /// Advances `base_ns` to `now_ns`; all entries up to this time must have been removed.
     pub(super) fn advance(&mut self, now_ns: u64) {
-        // Every entry is in a slot that begins after now_ns. So now_ns agrees with the base in the digits above the
-        // entry's level, and is below the entry in that level's digit: the highest digit in which the entry differs
-        // from now_ns is the one in which it differs from the base, and it stays where it is.
+        // Every entry is in a slot that begins after now_ns. So now_ns agrees with the base in the
+        // digits above the entry's level, and is below the entry in that level's digit: the highest
+        // digit in which the entry differs from now_ns is the one in which it differs from the
+        // base, and it stays where it is.
         if now_ns > self.base_ns {
             self.base_ns = now_ns;
             self.deadline_ns_min = now_ns;
@@ -384,16 +391,17 @@ impl WheelLevels {
         }
     }
 
-    /// Returns `true` if so many blocks are in use that many entries must be stale. `timers_count` is an upper bound
-    /// of the number of running timers.
+    /// Returns `true` if so many blocks are in use that many entries must be stale. `timers_count`
+    /// is an upper bound of the number of running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
-        // The newest block of a slot may be almost empty. Of the others, repeated sweeps leave no two neighbours that
-        // fit into one.
+        // The newest block of a slot may be almost empty. Of the others, repeated sweeps leave no
+        // two neighbours that fit into one.
         self.older_capacity > CROWDED_ENTRIES_MIN + 2 * timers_count
     }
 
-    /// Removes stale entries, for which `keep` returns `false`, if there are many blocks: until as much is free as a new
-    /// block takes, or enough entries were checked. `timers_count` is an upper bound of the number of running timers.
+    /// Removes stale entries, for which `keep` returns `false`, if there are many blocks: until as
+    /// much is free as a new block takes, or enough entries were checked. `timers_count` is an
+    /// upper bound of the number of running timers.
     pub(super) fn sweep_for_new_block(
         &mut self,
         timers_count: usize,
@@ -410,10 +418,11 @@ impl WheelLevels {
         }
     }
 
-    /// Removes the entries for which `keep` returns `false` from the next block. Returns the number of entries checked.
-    /// Successive calls cycle over all slots with more than one block.
+    /// Removes the entries for which `keep` returns `false` from the next block. Returns the number
+    /// of entries checked. Successive calls cycle over all slots with more than one block.
     ///
-    /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will read.
+    /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will
+    /// read.
     fn sweep(
         &mut self,
         prefetch_timer: impl Fn(TimerEntry),
@@ -441,7 +450,8 @@ impl WheelLevels {
         let room = self.headers[header_index(first)].capacity as usize - kept;
         let link = match before {
             _ if kept > 0 && next.len as usize <= room && next.first != NO_BLOCK => {
-                // The next block's entries fit behind those left here, and are checked here with the next step.
+                // The next block's entries fit behind those left here, and are checked here with
+                // the next step.
                 self.entries.copy_within(next.range(), first as usize + kept);
                 self.headers[header_index(first)].next = self.next_link(next);
                 self.release_older(index, next.first);
@@ -543,13 +553,15 @@ impl WheelLevels {
         }
     }
 
-    /// Frees the block whose first entry is `first`, of slot `index`. It is not the newest, and no longer in the chain.
+    /// Frees the block whose first entry is `first`, of slot `index`. It is not the newest, and no
+    /// longer in the chain.
     fn release_older(&mut self, index: usize, first: u32) {
         self.older_capacity -= self.headers[header_index(first)].capacity as usize;
         self.release(index, first);
     }
 
-    /// Adds the block whose first entry is `first`, of slot `index`, to the list of free blocks of its size.
+    /// Adds the block whose first entry is `first`, of slot `index`, to the list of free blocks of
+    /// its size.
     fn release(&mut self, index: usize, first: u32) {
         self.slots[index].blocks_count -= 1;
         if self.slots[index].blocks_count == 1 {
@@ -566,8 +578,8 @@ impl WheelLevels {
         header.next.first = std::mem::replace(first_free, first);
     }
 
-    /// Returns the index of the first slot with more than one block from `index` on, or else from 0 on. Returns 0 if
-    /// there is none.
+    /// Returns the index of the first slot with more than one block from `index` on, or else from 0
+    /// on. Returns 0 if there is none.
     fn next_chained(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
         let rest = self.chained.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));
@@ -588,15 +600,17 @@ fn header_index(first: u32) -> usize {
 
 /// Returns the maximum number of entries of all blocks while at most `timers_count` timers run.
 ///
-/// Each slot may have a small block, and a large newest one that is almost empty. The others are swept above twice as
-/// many entries as timers run, and may double meanwhile: a sweep merges a block only when the next one was swept too.
+/// Each slot may have a small block, and a large newest one that is almost empty. The others are
+/// swept above twice as many entries as timers run, and may double meanwhile: a sweep merges a
+/// block only when the next one was swept too.
 fn entries_max(timers_count: usize) -> usize {
     let older_max = 2 * (CROWDED_ENTRIES_MIN + 2 * timers_count);
     let large_max = older_max.div_ceil(LARGE_BLOCK_ENTRIES) + SLOTS_COUNT;
     SLOTS_COUNT * SMALL_BLOCK_ENTRIES + large_max * LARGE_BLOCK_ENTRIES
 }
 
-/// Moves the entries for which `keep` returns `true` to the front; returns the number of these entries.
+/// Moves the entries for which `keep` returns `true` to the front; returns the number of these
+/// entries.
 ///
 /// It has no branch on the result: that is unpredictable, and each misprediction would wait for the
 /// memory that the result depends on, instead of waiting for all of it at once.
@@ -618,7 +632,8 @@ pub(super) fn retain(
 mod tests {
     use super::*;
 
-    /// Fails unless the counts of blocks, their capacities and the entries' number agree with the chains.
+    /// Fails unless the counts of blocks, their capacities and the entries' number agree with the
+    /// chains.
     fn check_chains(levels: &WheelLevels) {
         let mut older_capacity = 0;
         for (index, slot) in levels.slots.iter().enumerate() {

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Handle of a timer. No other timer of the same wheel has the same handle at any time.
 ///
-/// A handle of another wheel is refused like that of a timer that has ended: each wheel numbers the timers of a record
-/// from a start of its own. The starts of the first 1,000 wheels of a process are at least 2^17 apart, so that a handle
-/// is refused unless its record has held 2^17 timers more in one of the two wheels than in the other. Beyond that, and
-/// with more wheels, it may name a running timer: keep handles with their wheel. It never names a timer where none is
-/// running.
+/// A handle of another wheel is refused like that of a timer that has ended: each wheel numbers the
+/// timers of a record from a start of its own. The starts of the first 1,000 wheels of a process
+/// are at least 2^17 apart, so that a handle is refused unless its record has held 2^17 timers more
+/// in one of the two wheels than in the other. Beyond that, and with more wheels, it may name a
+/// running timer: keep handles with their wheel. It never names a timer where none is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
-    /// Index of the timer's record in the upper half, the record's stamp in the lower, without flags.
+    /// Index of the timer's record in the upper half, the record's stamp in the lower, without
+    /// flags.
     NonZeroU64,
 );
 
@@ -92,8 +93,8 @@ pub(super) struct TimerRecords<T> {
     /// Additional data of timers, by record index; shorter than `records` if the last records need
     /// none.
     extras: Vec<ExtraData>,
-    /// Indices of vacant records. An array, so that starting many timers reads it in order instead of following a
-    /// chain through memory.
+    /// Indices of vacant records. An array, so that starting many timers reads it in order instead
+    /// of following a chain through memory.
     ///
     /// Its length is that of `records`; elements from `vacant_count` on are unused.
     vacant_indices: Vec<u32>,
@@ -108,8 +109,8 @@ pub(super) struct TimerRecords<T> {
 
 /// Returns the stamp of new records in the wheel with this number.
 ///
-/// Multiples of the golden ratio, modulo 1, divide the interval as evenly as any sequence: see Knuth, The Art of
-/// Computer Programming 3, section 6.4, theorem S.
+/// Multiples of the golden ratio, modulo 1, divide the interval as evenly as any sequence: see
+/// Knuth, The Art of Computer Programming 3, section 6.4, theorem S.
 fn first_stamp(wheel: u32) -> u32 {
     let fraction = u64::from(wheel.wrapping_mul(0x9E37_79B9)); // of 2^32
     let generation = (fraction * u64::from(FIRST_GENERATIONS)) >> 32;
@@ -144,7 +145,8 @@ impl<T> TimerRecords<T> {
         self.records.len()
     }
 
-    /// Stores a timer and returns its handle; `Err` with the payload if `timers_max` timers are running.
+    /// Stores a timer and returns its handle; `Err` with the payload if `timers_max` timers are
+    /// running.
     #[inline(never)]
     pub(super) fn insert(&mut self, deadline_ns: u64, mut payload: T) -> Result<TimerId, T> {
         loop {
@@ -161,8 +163,8 @@ impl<T> TimerRecords<T> {
         }
     }
 
-    /// Does [`insert`](Self::insert) for the most common case: `Err` with the payload if no record is vacant, or the
-    /// stamps of the next vacant one are used up.
+    /// Does [`insert`](Self::insert) for the most common case: `Err` with the payload if no record
+    /// is vacant, or the stamps of the next vacant one are used up.
     #[inline]
     pub(super) fn insert_in_vacant(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let Some(&index) = self.vacant_indices.get(self.vacant_count.wrapping_sub(1)) else {
@@ -217,8 +219,8 @@ impl<T> TimerRecords<T> {
         self.records[index as usize].set_deadline_ns(deadline_ns);
     }
 
-    /// Creates a new entry for the timer in record `index`, which has additional data. The timer's other entries are
-    /// stale from now on.
+    /// Creates a new entry for the timer in record `index`, which has additional data. The timer's
+    /// other entries are stale from now on.
     pub(super) fn new_entry(&mut self, index: u32) -> TimerEntry {
         let record = &self.records[index as usize];
         let (deadline_ns, stamp) = (record.deadline_ns(), record.stamp());
@@ -226,7 +228,8 @@ impl<T> TimerRecords<T> {
         TimerEntry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp))
     }
 
-    /// Returns the additional data of the timer in record `index`, after creating it if there is none.
+    /// Returns the additional data of the timer in record `index`, after creating it if there is
+    /// none.
     fn extra(&mut self, index: u32) -> &mut ExtraData {
         let at = index as usize;
         let record = &mut self.records[at];
@@ -258,7 +261,8 @@ impl<T> TimerRecords<T> {
         timer_id(index, record.stamp())
     }
 
-    /// Returns an iterator over the running timers, with their handles, deadlines in ns and payloads.
+    /// Returns an iterator over the running timers, with their handles, deadlines in ns and
+    /// payloads.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TimerId, u64, &T)> {
         self.records.iter().zip(0_u32..).filter_map(|(record, index)| {
             let payload = record.payload()?;
@@ -278,8 +282,8 @@ impl<T> TimerRecords<T> {
         self.records[index as usize].payload_mut()
     }
 
-    /// Prefetches the record of an entry's timer: what [`is_running`](Self::is_running) and [`remove`](Self::remove)
-    /// access.
+    /// Prefetches the record of an entry's timer: what [`is_running`](Self::is_running) and
+    /// [`remove`](Self::remove) access.
     #[inline]
     pub(super) fn prefetch(&self, entry: TimerEntry) {
         if let Some(record) = self.records.get(entry.index() as usize) {
@@ -287,8 +291,8 @@ impl<T> TimerRecords<T> {
         }
     }
 
-    /// Returns `true` if the timer of `entry` is running. The entry may be stale all the same, as it is if the timer
-    /// was moved to an earlier deadline.
+    /// Returns `true` if the timer of `entry` is running. The entry may be stale all the same, as
+    /// it is if the timer was moved to an earlier deadline.
     ///
     /// Unlike [`entry_state`](Self::entry_state), it has no branch on the result.
     #[inline]

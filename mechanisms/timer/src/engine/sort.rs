@@ -1,4 +1,5 @@
-//! Sorting of the entries of opened slots, at most a few hundred: by distribution over buckets, then by insertion.
+//! Sorting of the entries of opened slots, at most a few hundred: by distribution over buckets,
+//! then by insertion.
 
 use super::entry::TimerEntry;
 
@@ -8,14 +9,14 @@ const DISTRIBUTED_ENTRIES_MIN: usize = 8;
 const BUCKET_BITS_MAX: u32 = 9;
 /// Maximum number of buckets.
 const BUCKETS_MAX: usize = 1 << BUCKET_BITS_MAX;
-/// Maximum number of moves of the insertion sort, for each entry. If it is exceeded, as the entries of one bucket are
-/// many and in disorder, the standard library's sort replaces the insertion sort.
+/// Maximum number of moves of the insertion sort, for each entry. If it is exceeded, as the entries
+/// of one bucket are many and in disorder, the standard library's sort replaces the insertion sort.
 const MOVES_PER_ENTRY_MAX: usize = 8;
 
 /// Replaces the elements of `sorted` by `entries`, in the order of their deadlines.
 ///
-/// It takes linear time if the deadlines are spread evenly, since few entries then share a bucket, and has few branches
-/// that are hard to predict.
+/// It takes linear time if the deadlines are spread evenly, since few entries then share a bucket,
+/// and has few branches that are hard to predict.
 pub(super) fn sort_into(sorted: &mut Vec<TimerEntry>, entries: &[TimerEntry]) {
     sorted.clear();
     if entries.len() < DISTRIBUTED_ENTRIES_MIN {
@@ -33,7 +34,8 @@ pub(super) fn sort_into(sorted: &mut Vec<TimerEntry>, entries: &[TimerEntry]) {
     let bucket_of =
         |entry: &TimerEntry| ((entry.deadline_ns - lowest_ns) >> shift) as usize % BUCKETS_MAX;
 
-    // Number of entries of each bucket; from the second loop on, the index in `sorted` of the bucket's next entry.
+    // Number of entries of each bucket; from the second loop on, the index in `sorted` of the
+    // bucket's next entry.
     let mut positions = [0_u32; BUCKETS_MAX];
     for entry in entries {
         positions[bucket_of(entry)] += 1;
@@ -76,7 +78,8 @@ fn sort_nearly_sorted(entries: &mut [TimerEntry]) {
 mod tests {
     use super::*;
 
-    /// Sorts entries with these deadlines. Checks that they are in order, and that each is returned once.
+    /// Sorts entries with these deadlines. Checks that they are in order, and that each is returned
+    /// once.
     #[track_caller]
     fn check(deadlines_ns: impl IntoIterator<Item = u64>) {
         let entries: Vec<_> =

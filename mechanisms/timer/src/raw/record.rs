@@ -1,9 +1,11 @@
-//! The record of a timer. Its stamp determines whether it holds a payload, so that no byte is needed for that.
+//! The record of a timer. Its stamp determines whether it holds a payload, so that no byte is
+//! needed for that.
 
 use super::prefetch_for_read;
 use std::mem::MaybeUninit;
 
-/// Size of a record in bytes up to which none lies in two cache lines, as memory is aligned to 16 bytes.
+/// Size of a record in bytes up to which none lies in two cache lines, as memory is aligned to 16
+/// bytes.
 const ONE_LINE_BYTES_MAX: usize = 16;
 
 /// Flag in a record's stamp: the timer was rescheduled or is periodic, and so has additional data.
@@ -17,15 +19,16 @@ pub(crate) const RETIRED: u32 = 0;
 
 /// Record of a running timer, or a vacant record.
 ///
-/// At a million timers, random accesses to records take most of the time: each byte less helps. With a payload of 4
-/// bytes a record has 16, so that none lies in two cache lines if memory is aligned to 16. With one of 8 bytes, it has
-/// 24, and some do: the deadline is then between the other two fields, which are accessed when a timer ends, so that a
-/// start, which writes all three, finds them in the cache.
+/// At a million timers, random accesses to records take most of the time: each byte less helps.
+/// With a payload of 4 bytes a record has 16, so that none lies in two cache lines if memory is
+/// aligned to 16. With one of 8 bytes, it has 24, and some do: the deadline is then between the
+/// other two fields, which are accessed when a timer ends, so that a start, which writes all three,
+/// finds them in the cache.
 pub(crate) struct Record<T> {
     payload: MaybeUninit<T>,
     deadline_ns: u64,
-    /// Generation of the record, combined with the flags [`HAS_EXTRA`] and [`VACANT`]. Entries and handles of the
-    /// current timer contain the same generation, so that stale ones are recognised.
+    /// Generation of the record, combined with the flags [`HAS_EXTRA`] and [`VACANT`]. Entries and
+    /// handles of the current timer contain the same generation, so that stale ones are recognised.
     ///
     /// Invariant: `payload` is initialised unless `VACANT` is set.
     stamp: u32,
@@ -50,14 +53,15 @@ impl<T> Record<T> {
         self.deadline_ns = deadline_ns;
     }
 
-    /// Returns the stamp without [`HAS_EXTRA`]. That of a vacant record differs from those of all entries.
+    /// Returns the stamp without [`HAS_EXTRA`]. That of a vacant record differs from those of all
+    /// entries.
     #[inline]
     pub(crate) fn stamp(&self) -> u32 {
         self.stamp & !HAS_EXTRA
     }
 
-    /// Returns `true` if a timer with this stamp is running in the record. `stamp` is that of a handle, which may be a
-    /// number from anywhere.
+    /// Returns `true` if a timer with this stamp is running in the record. `stamp` is that of a
+    /// handle, which may be a number from anywhere.
     #[inline]
     pub(crate) fn has_timer(&self, stamp: u32) -> bool {
         self.stamp() == stamp && stamp & VACANT == 0
@@ -78,7 +82,8 @@ impl<T> Record<T> {
         }
     }
 
-    /// Returns the stamp that the next timer of this vacant record will have; [`RETIRED`] if there is none.
+    /// Returns the stamp that the next timer of this vacant record will have; [`RETIRED`] if there
+    /// is none.
     #[inline]
     pub(crate) fn next_stamp(&self) -> u32 {
         self.stamp & !VACANT
@@ -98,8 +103,8 @@ impl<T> Record<T> {
         self.stamp &= !VACANT;
     }
 
-    /// Vacates the record of the timer with this stamp, and returns the timer's payload. Returns `None` if the record
-    /// is vacant or has another stamp.
+    /// Vacates the record of the timer with this stamp, and returns the timer's payload. Returns
+    /// `None` if the record is vacant or has another stamp.
     #[inline]
     pub(crate) fn vacate(&mut self, stamp: u32) -> Option<T> {
         if !self.has_timer(stamp) {
@@ -107,8 +112,8 @@ impl<T> Record<T> {
         }
         // The generation may wrap to RETIRED.
         self.stamp = stamp.wrapping_add(STAMP_INCREMENT) | VACANT;
-        // SAFETY: has_timer() was true, so VACANT was not set and the payload is initialised. VACANT is set now, so the
-        // payload is not used again.
+        // SAFETY: has_timer() was true, so VACANT was not set and the payload is initialised.
+        // VACANT is set now, so the payload is not used again.
         Some(unsafe { self.payload.assume_init_read() })
     }
 
@@ -137,7 +142,8 @@ impl<T> Record<T> {
 impl<T> Drop for Record<T> {
     fn drop(&mut self) {
         if self.stamp & VACANT == 0 {
-            // SAFETY: VACANT is not set, so the payload is initialised; nothing accesses it after this.
+            // SAFETY: VACANT is not set, so the payload is initialised; nothing accesses it after
+            // this.
             unsafe { self.payload.assume_init_drop() };
         }
     }

@@ -122,8 +122,9 @@ fn start_and_cancel_in_turn_does_not_allocate() {
     assert_eq!(raw::allocations_count() - before, 0);
 }
 
-/// Starts a thousand timers that stay while others come and go, two at a time, so that the cancelled one is never the
-/// one that was started last. Returns the number of allocations after `warm_up_count` of these pairs.
+/// Starts a thousand timers that stay while others come and go, two at a time, so that the
+/// cancelled one is never the one that was started last. Returns the number of allocations after
+/// `warm_up_count` of these pairs.
 fn allocations_while_stale_entries_arise(config: Config, warm_up_count: u32) -> usize {
     let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
     let mut random = 1_u64;
@@ -169,7 +170,8 @@ fn deadlines_in_each_slot() -> Vec<u64> {
         .collect()
 }
 
-/// Starts two timers and cancels both, the one that was started first, first. It leaves a stale entry.
+/// Starts two timers and cancels both, the one that was started first, first. It leaves a stale
+/// entry.
 fn leave_stale_entry(wheel: &mut Wheel<()>, deadline_ns: u64) {
     let first = wheel.start(deadline_ns, ()).expect("room");
     let second = wheel.start(deadline_ns, ()).expect("room");

@@ -291,7 +291,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Enough timers for slots to be spread, and enough cancelled ones for stale entries to be removed.
+    /// Enough timers for slots to be spread, and enough cancelled ones for stale entries to be
+    /// removed.
     #[test]
     fn thousands_of_timers_expire_in_order(
         horizon_bits in 8_u32..50,

@@ -48,8 +48,9 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// Frames a message and sends it; all replies to one read are sent together.
     ///
     /// # Errors
-    /// [`WriteError`]. After [`WriteError::Overflow`] or [`WriteError::Tls`] the connection is closed, and the peer
-    /// may have received a part of the message; otherwise nothing of it is sent.
+    /// [`WriteError`]. After [`WriteError::Overflow`] or [`WriteError::Tls`] the connection is
+    /// closed, and the peer may have received a part of the message; otherwise nothing of it is
+    /// sent.
     ///
     /// # Cost
     /// A copy of the message; none if it is the message that the handler is called for and
@@ -95,8 +96,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.connections().abort(key);
     }
 
-    /// Stops reading the connection until [`resume`](Self::resume). Messages that were already read wait, and TCP
-    /// flow control slows the peer.
+    /// Stops reading the connection until [`resume`](Self::resume). Messages that were already read
+    /// wait, and TCP flow control slows the peer.
     pub fn suspend(&mut self) {
         let key = self.key;
         self.connections().suspend(key);
@@ -121,7 +122,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
         socket::peer_address(slot.fd.as_fd()).ok()
     }
 
-    /// Returns the properties negotiated in the TLS handshake; `None` if the connection does not use TLS.
+    /// Returns the properties negotiated in the TLS handshake; `None` if the connection does not
+    /// use TLS.
     #[must_use]
     pub fn tls_session(&self) -> Option<Session<'_>> {
         self.core.slab.get(self.key)?.protocol.tls().map(Session::new)
@@ -129,8 +131,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
 
     /// Returns access to all connections of this thread.
     pub fn connections(&mut self) -> Connections<'_, C, D> {
-        // `Connections` can append to this connection by its key, but has no access to the bytes that were
-        // read: replies that are ranges of them are copied first.
+        // `Connections` can append to this connection by its key, but has no access to the bytes
+        // that were read: replies that are ranges of them are copied first.
         let _ = self.core.call.replies.copied_bytes_mut(self.received.bytes);
         Connections { core: self.core, codec: self.codec }
     }
@@ -166,7 +168,8 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.core.slab.keys().map(ConnKey::from)
     }
 
-    /// Returns the program's data for the connection `key`, mutably; `None` if the connection is closed.
+    /// Returns the program's data for the connection `key`, mutably; `None` if the connection is
+    /// closed.
     pub fn data_mut(&mut self, key: ConnKey) -> Option<&mut D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
@@ -221,9 +224,9 @@ impl<C: Codec, D> Connections<'_, C, D> {
         }
     }
 
-    /// Starts to connect to an address, or as [`ConnectOptions`] say, and returns the connection's key;
-    /// [`Handler::on_connect`](crate::Handler::on_connect) or [`Handler::on_close`](crate::Handler::on_close) reports
-    /// the result.
+    /// Starts to connect to an address, or as [`ConnectOptions`] say, and returns the connection's
+    /// key; [`Handler::on_connect`](crate::Handler::on_connect) or
+    /// [`Handler::on_close`](crate::Handler::on_close) reports the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.

@@ -70,7 +70,8 @@ pub(crate) struct ReactorState<D> {
     pub(crate) sealed: Vec<u8>,
 }
 
-/// Maximum capacity, in bytes, that a thread's buffers for replies and for TLS records keep after use.
+/// Maximum capacity, in bytes, that a thread's buffers for replies and for TLS records keep after
+/// use.
 pub(crate) const REPLY_BUFFER_KEPT_BYTES_MAX: usize = 1 << 18;
 
 /// State of the handler call in progress: its connection, the replies so far, and their limits.
@@ -110,8 +111,8 @@ impl HandlerCallState {
     }
 }
 
-/// Appends a listener to the queue of ready sources unless the queue contains it. Queued twice, it would accept twice
-/// as many connections in an iteration.
+/// Appends a listener to the queue of ready sources unless the queue contains it. Queued twice, it
+/// would accept twice as many connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -186,8 +187,8 @@ impl<D> ReactorState<D> {
         self.check_reply_limits(received)
     }
 
-    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small enough to be inlined
-    /// into the loop over messages.
+    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small
+    /// enough to be inlined into the loop over messages.
     #[inline(never)]
     pub(crate) fn reply_encoded<C: Codec>(
         &mut self,
@@ -213,8 +214,9 @@ impl<D> ReactorState<D> {
     }
 
     /// Appends the range `part` of `received` to the replies, which do not end directly before it.
-    /// Does not copy it if the reply limits allow `received` from `part` on. Checks this and that the connection is open, so that later
-    /// parts need no check; every call that changes either condition copies the range first.
+    /// Does not copy it if the reply limits allow `received` from `part` on. Checks this and that
+    /// the connection is open, so that later parts need no check; every call that changes either
+    /// condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -268,7 +270,8 @@ impl<D> ReactorState<D> {
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if self.call.key == Some(key) {
-            // Replies that are ranges of the read buffer were copied before `Connections` was handed out.
+            // Replies that are ranges of the read buffer were copied before `Connections` was
+            // handed out.
             return self.reply_with(&[], append);
         }
         let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.intersects(WRITE_BLOCKERS));
@@ -364,7 +367,8 @@ impl<D> ReactorState<D> {
         overflow.into()
     }
 
-    /// Adds a socket to the epoll set and the slab; returns the key of its connection. `Err` with `data` if it fails.
+    /// Adds a socket to the epoll set and the slab; returns the key of its connection. `Err` with
+    /// `data` if it fails.
     pub(crate) fn add_connection(
         &mut self,
         fd: OwnedFd,
@@ -454,8 +458,8 @@ impl<D> ReactorState<D> {
         phase_ns.map(|ns| self.now_ns + ns.saturating_sub(self.since_ns(slot.active_ms)))
     }
 
-    /// Starts or moves the timer of a connection that has a deadline. If the connection has none, its timer is left
-    /// to expire: usually there is another deadline by then.
+    /// Starts or moves the timer of a connection that has a deadline. If the connection has none,
+    /// its timer is left to expire: usually there is another deadline by then.
     pub(crate) fn arm_timer(&mut self, key: ConnKey) {
         let Some(slot) = self.slab.get(key) else { return };
         let Some(deadline_ns) = self.deadline_ns(slot) else { return };

@@ -58,14 +58,15 @@ impl ConnectOptions {
         Self { address, source: None, tls: None }
     }
 
-    /// Sets the local address to connect from. For port 0 the kernel chooses among some 28,000 ports of this address.
+    /// Sets the local address to connect from. For port 0 the kernel chooses among some 28,000
+    /// ports of this address.
     #[must_use]
     pub fn with_source(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// Makes the connection use TLS. The server's certificate must be valid for `name`, a DNS name or an address; a
-    /// DNS name is also sent to the server.
+    /// Makes the connection use TLS. The server's certificate must be valid for `name`, a DNS name
+    /// or an address; a DNS name is also sent to the server.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither.

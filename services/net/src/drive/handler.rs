@@ -5,8 +5,8 @@ use super::slab::ConnKey;
 use crate::CloseReason;
 use crate::engine::{Codec, WaterMarkCrossing};
 
-/// Event handler of a program's connections, accepted and outgoing. Each thread has a handler of its own, so that
-/// handlers need no locks.
+/// Event handler of a program's connections, accepted and outgoing. Each thread has a handler of
+/// its own, so that handlers need no locks.
 ///
 /// A call that panics closes the connection it was made for; the thread goes on.
 pub trait Handler: Send + 'static {
@@ -25,8 +25,8 @@ pub trait Handler: Send + 'static {
         let _ = conn;
     }
 
-    /// Called with each complete message. Replies that the call sends on the same connection are sent together with
-    /// the replies to all messages of the same read.
+    /// Called with each complete message. Replies that the call sends on the same connection are
+    /// sent together with the replies to all messages of the same read.
     fn on_message(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>, message: &[u8]);
 
     /// Called when the send queue has crossed a water mark. Above the high mark, no further
@@ -39,13 +39,14 @@ pub trait Handler: Send + 'static {
         let _ = (conn, crossing);
     }
 
-    /// Called after [`ConnHandle::trigger`](crate::ConnHandle::trigger); several triggers may be merged into one call.
+    /// Called after [`ConnHandle::trigger`](crate::ConnHandle::trigger); several triggers may be
+    /// merged into one call.
     fn on_trigger(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
 
-    /// Called once for each connection that was closed, accepted or outgoing. If connecting or the TLS handshake
-    /// failed, no other method was called for the connection before.
+    /// Called once for each connection that was closed, accepted or outgoing. If connecting or the
+    /// TLS handshake failed, no other method was called for the connection before.
     fn on_close(
         &mut self,
         connections: &mut Connections<'_, Self::Codec, Self::Data>,
@@ -56,8 +57,8 @@ pub trait Handler: Send + 'static {
         let _ = (connections, key, data, why);
     }
 
-    /// Called after another method of this handler panicked, with the panic's message. The handler's state is as the
-    /// panic left it.
+    /// Called after another method of this handler panicked, with the panic's message. The
+    /// handler's state is as the panic left it.
     fn on_panic(&mut self, message: &str) {
         let _ = message;
     }

@@ -154,7 +154,8 @@ pub struct ConnHandle<D> {
 
 impl<D> ConnHandle<D> {
     /// Requests the connection's thread to send bytes without a frame;
-    /// [`Codec::encode`](crate::engine::Codec::encode) frames a message. Successive writes are sent together.
+    /// [`Codec::encode`](crate::engine::Codec::encode) frames a message. Successive writes are sent
+    /// together.
     ///
     /// # Errors
     /// [`CommandError`] returns the bytes.
@@ -170,8 +171,8 @@ impl<D> ConnHandle<D> {
         self.push(Command::Close(self.key))
     }
 
-    /// Requests the connection's thread to stop reading until [`resume`](Self::resume); TCP flow control slows the
-    /// peer.
+    /// Requests the connection's thread to stop reading until [`resume`](Self::resume); TCP flow
+    /// control slows the peer.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -187,7 +188,8 @@ impl<D> ConnHandle<D> {
         self.push(Command::Resume(self.key))
     }
 
-    /// Requests a call of [`Handler::on_trigger`](crate::Handler::on_trigger) on the connection's thread.
+    /// Requests a call of [`Handler::on_trigger`](crate::Handler::on_trigger) on the connection's
+    /// thread.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -220,15 +222,16 @@ pub struct Stopper<D> {
 }
 
 impl<D> Stopper<D> {
-    /// Requests the thread to stop after it has answered all messages that have arrived. It accepts nothing more, and
-    /// waits up to `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`,
-    /// one second at most. A later request with a grace period that ends earlier replaces this one.
+    /// Requests the thread to stop after it has answered all messages that have arrived. It accepts
+    /// nothing more, and waits up to `grace` for peers to read the answers. Peers that send without
+    /// a pause are read for half of `grace`, one second at most. A later request with a grace
+    /// period that ends earlier replaces this one.
     pub fn stop(&self, grace: Duration) {
         self.inbox.request_stop(grace);
     }
 
-    /// Returns the counters that the thread published last. It does so when it runs out of work, and every millisecond
-    /// while it is busy.
+    /// Returns the counters that the thread published last. It does so when it runs out of work,
+    /// and every millisecond while it is busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inbox.published_stats.load()

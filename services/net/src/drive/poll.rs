@@ -78,7 +78,8 @@ impl Poll {
         self.0.add(fd, source.pack(), flags).map_err(|error| ("epoll_ctl", error))
     }
 
-    /// Waits up to `timeout_ns` (for ever if `None`) and calls `each` with each event; returns their number.
+    /// Waits up to `timeout_ns` (for ever if `None`) and calls `each` with each event; returns
+    /// their number.
     #[inline]
     pub(crate) fn wait(
         &self,

@@ -88,7 +88,8 @@ pub struct Reactor<H: Handler> {
     /// Index of the slot that the latest search for idle connections looked at last.
     swept_index: u32,
     is_accept_retry_scheduled: bool,
-    /// Time in ns, after a stop request, from which at most one more message of each connection is delivered.
+    /// Time in ns, after a stop request, from which at most one more message of each connection is
+    /// delivered.
     last_messages_ns: u64,
     /// Time in ns at which the grace period of a stop request ends.
     grace_end_ns: u64,
@@ -163,7 +164,8 @@ impl<H: Handler> Reactor<H> {
         Ok(reactor)
     }
 
-    /// Takes over a connected stream as if this thread had accepted it; returns the connection's key.
+    /// Takes over a connected stream as if this thread had accepted it; returns the connection's
+    /// key.
     ///
     /// # Errors
     /// [`NetError`] if the limit of connections is reached, or the socket cannot be watched.
@@ -171,7 +173,8 @@ impl<H: Handler> Reactor<H> {
         self.adopt_with(stream.into(), None)
     }
 
-    /// Takes over a stream like [`adopt`](Self::adopt), and performs the TLS handshake as server first.
+    /// Takes over a stream like [`adopt`](Self::adopt), and performs the TLS handshake as server
+    /// first.
     ///
     /// # Errors
     /// As [`adopt`](Self::adopt).
@@ -244,7 +247,8 @@ impl<H: Handler> Reactor<H> {
         loop {
             self.core.now_ns = clock::now_ns();
             self.core.stats.rounds_count += 1;
-            // Read before the commands: the last commands of a listener that has ended are in the queue.
+            // Read before the commands: the last commands of a listener that has ended are in the
+            // queue.
             let is_last =
                 self.core.is_stopping && !self.core.inbox.reservations.has_remote_listeners();
             self.handle_expired_timers();
@@ -281,7 +285,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes the connections in `pending_closes` and reports the crossings of water marks in `pending_crossings`.
+    /// Closes the connections in `pending_closes` and reports the crossings of water marks in
+    /// `pending_crossings`.
     fn handle_pending(&mut self) {
         while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
@@ -453,8 +458,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns the reason to close a connection if it has exceeded the time limit of its connecting,
-    /// handshake, message or sending.
+    /// Returns the reason to close a connection if it has exceeded the time limit of its
+    /// connecting, handshake, message or sending.
     fn exceeded_timeout(&self, key: ConnKey) -> Option<CloseReason> {
         let core = &self.core;
         let slot = core.slab.get(key)?;
@@ -494,8 +499,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns the interval, in ns, between searches for idle connections; 0 without an idle timeout. All slots are
-    /// searched within an eighth of the timeout.
+    /// Returns the interval, in ns, between searches for idle connections; 0 without an idle
+    /// timeout. All slots are searched within an eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
         match self.idle_timeout_ns {
@@ -522,8 +527,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns `true` if the connection exists and was idle for `idle_timeout_ns`. A connection that
-    /// is not read is silent for that reason, and is not idle.
+    /// Returns `true` if the connection exists and was idle for `idle_timeout_ns`. A connection
+    /// that is not read is silent for that reason, and is not idle.
     fn has_been_idle(&self, key: ConnKey) -> bool {
         self.core.slab.get(key).is_some_and(|slot| {
             !slot.flags.is_read_blocked()

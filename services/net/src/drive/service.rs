@@ -18,13 +18,15 @@ pub enum AcceptPolicy {
     /// a hash of its addresses. The threads share no state.
     #[default]
     ReusePort,
-    /// The first thread accepts all connections, and assigns them to all threads, including itself, round robin.
+    /// The first thread accepts all connections, and assigns them to all threads, including itself,
+    /// round robin.
     RoundRobin,
 }
 
 /// Builder of a [`Net`]: its threads, addresses and limits.
 ///
-/// By default, one thread with the default [`Config`], which listens nowhere: for outgoing connections.
+/// By default, one thread with the default [`Config`], which listens nowhere: for outgoing
+/// connections.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, NetBuilder, engine::LengthPrefixCodec};
@@ -77,7 +79,8 @@ impl NetBuilder {
         self
     }
 
-    /// Sets the assignment of accepted connections to the threads. Default: [`AcceptPolicy::ReusePort`].
+    /// Sets the assignment of accepted connections to the threads. Default:
+    /// [`AcceptPolicy::ReusePort`].
     #[must_use]
     pub fn accept_policy(self, accept_policy: AcceptPolicy) -> Self {
         Self { accept_policy, ..self }
@@ -135,8 +138,8 @@ impl NetBuilder {
     }
 }
 
-/// Group of event-loop threads that listen at the same addresses; each thread has a handler of its own. A
-/// [`NetBuilder`] starts it.
+/// Group of event-loop threads that listen at the same addresses; each thread has a handler of its
+/// own. A [`NetBuilder`] starts it.
 pub struct Net<H: Handler> {
     inboxes: Vec<Arc<Inbox<H::Data>>>,
     threads: Vec<JoinHandle<Result<Reactor<H>, NetError>>>,
@@ -167,19 +170,20 @@ impl<H: Handler> Net<H> {
             .map_err(|_refused| NetError::ThreadUnavailable)
     }
 
-    /// Returns the sums of the counters that each thread published last. A thread does so when it runs out of work, and
-    /// every millisecond while it is busy.
+    /// Returns the sums of the counters that each thread published last. A thread does so when it
+    /// runs out of work, and every millisecond while it is busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published_stats.load()))
     }
 
-    /// Stops all threads and returns their counters and handlers. The threads accept nothing more, answer every
-    /// message that has arrived, and wait up to `grace` for peers to read the answers; peers that send without a
-    /// pause are read for half of `grace`, one second at most.
+    /// Stops all threads and returns their counters and handlers. The threads accept nothing more,
+    /// answer every message that has arrived, and wait up to `grace` for peers to read the answers;
+    /// peers that send without a pause are read for half of `grace`, one second at most.
     ///
     /// # Errors
-    /// The error of a thread that ended by itself, or [`NetError::ThreadUnavailable`] if a thread panicked.
+    /// The error of a thread that ended by itself, or [`NetError::ThreadUnavailable`] if a thread
+    /// panicked.
     ///
     /// # Blocking
     /// For little more than `grace`, provided that handlers return.

@@ -5,7 +5,8 @@ use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Key of a connection, unique in its thread. A key is not reused until the 32-bit generation of its slot wraps around.
+/// Key of a connection, unique in its thread. A key is not reused until the 32-bit generation of
+/// its slot wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnKey {
     pub(crate) index: u32,
@@ -49,16 +50,18 @@ impl ConnFlags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has closed its end, or the socket has an error. The connection is read until a read returns the end or
-    /// the error.
+    /// The peer has closed its end, or the socket has an error. The connection is read until a read
+    /// returns the end or the error.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.
     pub(crate) const CLOSING: Self = Self(1 << 4);
-    /// This program has shut down its sending direction and waits for the peer to close the connection.
+    /// This program has shut down its sending direction and waits for the peer to close the
+    /// connection.
     pub(crate) const LINGERING: Self = Self(1 << 5);
     /// The program has suspended reading of the connection.
     pub(crate) const SUSPENDED: Self = Self(1 << 6);
-    /// The send queue has risen above the high-water mark and not drained to the low-water mark since.
+    /// The send queue has risen above the high-water mark and not drained to the low-water mark
+    /// since.
     pub(crate) const ABOVE_HIGH_WATER: Self = Self(1 << 7);
     /// Bytes were read whose messages have not been delivered yet.
     pub(crate) const BACKLOG: Self = Self(1 << 8);
@@ -80,8 +83,9 @@ impl ConnFlags {
     pub(crate) const OUTGOING: Self = Self(1 << 17);
     /// The peer has sent TLS's `close_notify`.
     pub(crate) const CLOSE_NOTIFIED: Self = Self(1 << 18);
-    /// A read may return before the socket is empty: at the mark of urgent data of TCP, or after bytes that carry a
-    /// descriptor over a Unix socket. The connection is read until a read finds nothing.
+    /// A read may return before the socket is empty: at the mark of urgent data of TCP, or after
+    /// bytes that carry a descriptor over a Unix socket. The connection is read until a read finds
+    /// nothing.
     pub(crate) const STOPS_SHORT: Self = Self(1 << 19);
     /// The kernel accepted fewer bytes than offered, and will report when it has space.
     pub(crate) const SEND_BLOCKED: Self = Self(1 << 14);

@@ -21,7 +21,8 @@ fn open_stream_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-/// Opens a listening socket; if `shared`, other sockets may listen at the same address (`SO_REUSEPORT`).
+/// Opens a listening socket; if `shared`, other sockets may listen at the same address
+/// (`SO_REUSEPORT`).
 pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'static str, Errno)> {
     let fd = open_stream_socket(address).map_err(|errno| ("socket", errno))?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(|errno| ("setsockopt", errno))?;
@@ -57,8 +58,9 @@ pub(crate) fn take_socket_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Returns `true` if the socket is connected, and `false` while it is connecting.
 ///
-/// A socket that is connected to itself counts as refused. The kernel may connect it so if nobody listens at a port of
-/// this machine and the socket has this port (RFC 9293, section 3.5: simultaneous open).
+/// A socket that is connected to itself counts as refused. The kernel may connect it so if nobody
+/// listens at a port of this machine and the socket has this port (RFC 9293, section 3.5:
+/// simultaneous open).
 pub(crate) fn is_connected(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     take_socket_error(fd)?;
     match peer_address(fd) {

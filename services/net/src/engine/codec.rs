@@ -16,14 +16,15 @@ pub enum DecodeResult {
     },
     /// The bytes are the beginning of a message that is not complete yet.
     More {
-        /// Minimum number of bytes, from the beginning of the message, with which decoding can succeed; more than
-        /// were passed. `None` if unknown. If known, no byte beyond it is copied.
+        /// Minimum number of bytes, from the beginning of the message, with which decoding can
+        /// succeed; more than were passed. `None` if unknown. If known, no byte beyond it is
+        /// copied.
         needed_bytes: Option<usize>,
     },
 }
 
-/// Error of decoding received bytes: a message that is too long or malformed, or a faulty codec. The connection is
-/// closed.
+/// Error of decoding received bytes: a message that is too long or malformed, or a faulty codec.
+/// The connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -56,15 +57,16 @@ pub struct MessageTooLongError {
 
 /// Framing of messages: splits a byte stream into messages, and frames messages for a stream.
 ///
-/// A codec holds no state of a connection: the bytes of an incomplete message are passed again, followed by more. For
-/// every message `m` that `encode` frames, `decode` of the result returns `m` and uses all bytes.
+/// A codec holds no state of a connection: the bytes of an incomplete message are passed again,
+/// followed by more. For every message `m` that `encode` frames, `decode` of the result returns `m`
+/// and uses all bytes.
 pub trait Codec: Clone + Send + 'static {
     /// `true` if encoding a decoded message always yields the message's original bytes. A message
     /// that is sent back unchanged is then sent from the read buffer, without a copy.
     const IS_EXACT: bool = false;
 
-    /// Decodes the message at the beginning of `bytes`, which are not empty. The first `seen_bytes` of them were
-    /// passed in an earlier call and did not contain a complete message.
+    /// Decodes the message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
+    /// of them were passed in an earlier call and did not contain a complete message.
     ///
     /// # Errors
     /// [`CodecError`] if no further bytes can make this a message.
@@ -80,8 +82,8 @@ pub trait Codec: Clone + Send + 'static {
 /// Codec that prefixes each message with its length, in 32 bits, big-endian.
 ///
 /// An optional header of fixed size stands between the length and the counted bytes and is part of
-/// the message: `LengthPrefixCodec::new(4096).with_header(24)` is a length, 24 bytes that the program
-/// keeps with each message, and at most 4096 counted bytes.
+/// the message: `LengthPrefixCodec::new(4096).with_header(24)` is a length, 24 bytes that the
+/// program keeps with each message, and at most 4096 counted bytes.
 ///
 /// ```
 /// use handover_net::engine::{Codec, DecodeResult, LengthPrefixCodec};
@@ -175,7 +177,8 @@ fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) 
     out.extend_from_slice(message);
 }
 
-/// Codec for lines that end in a line feed. A carriage return before the line feed is not part of the line.
+/// Codec for lines that end in a line feed. A carriage return before the line feed is not part of
+/// the line.
 ///
 /// A message to be framed must not contain a line feed: the peer would read several lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,7 +233,8 @@ impl Codec for LinesCodec {
     }
 }
 
-/// Codec without framing: each message consists of the bytes of one read, however the network split them.
+/// Codec without framing: each message consists of the bytes of one read, however the network split
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BytesCodec;
 

@@ -11,8 +11,8 @@ pub struct TruncatedMessageError {
     pub bytes: usize,
 }
 
-/// Result of [`InboundBuffer::deliver_messages`]: number of delivered messages, and whether `each` stopped the
-/// delivery.
+/// Result of [`InboundBuffer::deliver_messages`]: number of delivered messages, and whether `each`
+/// stopped the delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryResult {
     /// Number of messages that the call delivered.
@@ -30,7 +30,8 @@ pub struct DeliveryResult {
 #[derive(Debug, Default)]
 pub struct InboundBuffer {
     buffered: Vec<u8>,
-    /// Number of buffered bytes that the codec has seen already, without a complete message in them.
+    /// Number of buffered bytes that the codec has seen already, without a complete message in
+    /// them.
     seen_bytes: usize,
 }
 
@@ -68,8 +69,8 @@ impl InboundBuffer {
         self.deliver_framed_messages(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), each with the range of its frame in
-    /// `bytes`. The range is empty if the message began in earlier bytes.
+    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), each with the range of
+    /// its frame in `bytes`. The range is empty if the message began in earlier bytes.
     ///
     /// # Errors
     /// Those of [`deliver_messages`](Self::deliver_messages).

@@ -56,7 +56,8 @@ impl OutboundQueue {
         self.is_above_high_water
     }
 
-    /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above `high_bytes`.
+    /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above
+    /// `high_bytes`.
     ///
     /// # Errors
     /// [`SendQueueOverflow`] if more than `bytes_max` would be queued; nothing is queued then.

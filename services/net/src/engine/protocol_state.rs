@@ -16,7 +16,8 @@ pub struct ConnectionLimits {
     pub queued_bytes_max: usize,
     /// High-water mark in bytes: a send queue above it reports [`WaterMarkCrossing::High`].
     pub high_bytes: usize,
-    /// Low-water mark in bytes: a send queue that has drained to it reports [`WaterMarkCrossing::Low`].
+    /// Low-water mark in bytes: a send queue that has drained to it reports
+    /// [`WaterMarkCrossing::Low`].
     pub low_bytes: usize,
     /// Maximum time from a message's first byte to its last, in ns; 0 is no limit.
     pub message_timeout_ns: u64,
@@ -94,8 +95,8 @@ pub struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// Delivers received messages like [`InboundBuffer::deliver_framed_messages`]. With empty `bytes` it continues
-    /// after the message at which `each` stopped it.
+    /// Delivers received messages like [`InboundBuffer::deliver_framed_messages`]. With empty
+    /// `bytes` it continues after the message at which `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -147,8 +148,8 @@ impl ProtocolState {
         self.state.as_ref().is_some_and(|state| state.tls.is_some())
     }
 
-    /// Decrypts received TLS records like [`TlsState::open_records`]. The message timeout applies to an incomplete
-    /// record, too.
+    /// Decrypts received TLS records like [`TlsState::open_records`]. The message timeout applies
+    /// to an incomplete record, too.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -183,7 +184,8 @@ impl ProtocolState {
         }
     }
 
-    /// Encrypts the replies to one read like [`TlsState::seal_messages`], and appends the records to `out`.
+    /// Encrypts the replies to one read like [`TlsState::seal_messages`], and appends the records
+    /// to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -218,7 +220,8 @@ impl ProtocolState {
         }
     }
 
-    /// Detaches the receive buffer, so that a message's handler can access the rest of the protocol state.
+    /// Detaches the receive buffer, so that a message's handler can access the rest of the protocol
+    /// state.
     #[inline]
     #[must_use]
     pub fn detach_receive_buffer(&mut self) -> ReceiveBuffer {
@@ -227,8 +230,8 @@ impl ProtocolState {
             .map_or_else(ReceiveBuffer::default, |state| std::mem::take(&mut state.receive_buffer))
     }
 
-    /// Buffers bytes whose messages are not to be delivered yet; [`deliver_messages`](Self::deliver_messages) continues
-    /// with them.
+    /// Buffers bytes whose messages are not to be delivered yet;
+    /// [`deliver_messages`](Self::deliver_messages) continues with them.
     pub fn append_undelivered(&mut self, bytes: &[u8]) {
         let mut reading = self.detach_receive_buffer();
         reading.inbound.append_undelivered(bytes);
@@ -236,7 +239,8 @@ impl ProtocolState {
         self.attach_receive_buffer(reading);
     }
 
-    /// Puts back the receive buffer that [`detach_receive_buffer`](Self::detach_receive_buffer) returned.
+    /// Puts back the receive buffer that [`detach_receive_buffer`](Self::detach_receive_buffer)
+    /// returned.
     #[inline]
     pub fn attach_receive_buffer(&mut self, receive_buffer: ReceiveBuffer) {
         if let Some(state) = &mut self.state {
@@ -259,7 +263,8 @@ impl ProtocolState {
         self.state.as_ref().map_or(0, |state| state.receive_buffer.inbound.len())
     }
 
-    /// Returns the number of bytes queued for sending, including plaintext that waits for the TLS handshake.
+    /// Returns the number of bytes queued for sending, including plaintext that waits for the TLS
+    /// handshake.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -284,8 +289,8 @@ impl ProtocolState {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
     }
 
-    /// Delivers received messages like [`InboundBuffer::deliver_messages`]. With empty `bytes` it continues after the
-    /// message at which `each` stopped it.
+    /// Delivers received messages like [`InboundBuffer::deliver_messages`]. With empty `bytes` it
+    /// continues after the message at which `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -314,10 +319,12 @@ impl ProtocolState {
             .map_or(Ok(()), |state| state.receive_buffer.inbound.check_end_of_stream())
     }
 
-    /// Queues bytes that the kernel has not accepted; returns the crossing of the high-water mark, if any.
+    /// Queues bytes that the kernel has not accepted; returns the crossing of the high-water mark,
+    /// if any.
     ///
     /// # Errors
-    /// [`SendQueueOverflow`] if too many would be queued; nothing is queued, and the connection has to be closed.
+    /// [`SendQueueOverflow`] if too many would be queued; nothing is queued, and the connection has
+    /// to be closed.
     pub fn queue_bytes(
         &mut self,
         bytes: &[u8],

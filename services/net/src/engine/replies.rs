@@ -73,7 +73,8 @@ impl ReplyBuffer {
         &mut self.written
     }
 
-    /// Returns all replies as one slice; copies the pending range first if the replies are not contiguous.
+    /// Returns all replies as one slice; copies the pending range first if the replies are not
+    /// contiguous.
     pub fn as_contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.written.is_empty() && self.range_end != NO_RANGE {
             true => &bytes[self.range_start..self.range_end],

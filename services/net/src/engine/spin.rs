@@ -1,7 +1,7 @@
 //! Decision to spin or not before sleeping.
 
-/// Policy of spinning before a sleep. A wait spins while recent spins have found work, and otherwise only from time to
-/// time, to find out if spinning pays again.
+/// Policy of spinning before a sleep. A wait spins while recent spins have found work, and
+/// otherwise only from time to time, to find out if spinning pays again.
 #[derive(Debug, Clone, Copy)]
 pub struct SpinPolicy {
     spin_ns_max: u64,

@@ -22,8 +22,9 @@ pub struct OpenedRecords {
 
 /// TLS state of one connection, as server or client.
 ///
-/// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer and sealed into
-/// the thread's output buffer. What rustls keeps in addition (keys, secrets, the peer's certificate) is some 3 KiB.
+/// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer
+/// and sealed into the thread's output buffer. What rustls keeps in addition (keys, secrets, the
+/// peer's certificate) is some 3 KiB.
 pub struct TlsState {
     connection: Connection,
     /// Received bytes of incomplete records.
@@ -362,7 +363,8 @@ impl<D> Encrypt for WriteTraffic<'_, D> {
     }
 }
 
-/// Decrypts the complete records in `records` and performs the handshake; returns the number of bytes consumed.
+/// Decrypts the complete records in `records` and performs the handshake; returns the number of
+/// bytes consumed.
 fn process_records<S: UnbufferedConnection>(
     connection: &mut S,
     records: &mut [u8],
@@ -418,7 +420,8 @@ fn with_traffic_keys<S: UnbufferedConnection>(
     f: impl FnOnce(&mut dyn Encrypt, &mut Vec<u8>) -> Result<(), TlsError>,
 ) -> Result<(), TlsError> {
     loop {
-        // Kept bytes are passed again, as rustls may have begun to process them; they hold no complete record.
+        // Kept bytes are passed again, as rustls may have begun to process them; they hold no
+        // complete record.
         match connection.step(buffered).state.map_err(TlsError::from_rustls)? {
             ConnectionState::WriteTraffic(mut traffic) => return f(&mut traffic, out),
             ConnectionState::EncodeTlsData(mut data) => {

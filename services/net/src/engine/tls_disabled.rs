@@ -46,7 +46,8 @@ impl TlsState {
     }
 
     uncallable! {
-        /// Returns `true` after the handshake if the feature `tls` is on; cannot be called otherwise.
+        /// Returns `true` after the handshake if the feature `tls` is on; cannot be called
+        /// otherwise.
         #[must_use]
         pub fn is_handshake_complete(self: &Self) -> bool;
         pub(crate) fn handshake_started_ns(self: &Self) -> Option<u64>;
@@ -61,7 +62,8 @@ impl TlsState {
         pub(crate) fn is_resumed(self: &Self) -> Option<bool>;
         pub(crate) fn truncation_error(self: &Self) -> TlsError;
 
-        /// Appends the record that ends a connection if the feature `tls` is on; cannot be called otherwise.
+        /// Appends the record that ends a connection if the feature `tls` is on; cannot be called
+        /// otherwise.
         pub fn append_close_notify(self: &mut Self, _out: &mut Vec<u8>);
 
         /// Decrypts records if the feature `tls` is on; cannot be called otherwise.

@@ -34,8 +34,8 @@ pub struct ServerOptions {
     pub alpn: Vec<Vec<u8>>,
     /// Policy of authenticating clients. Default: clients are not authenticated.
     pub client_auth: ClientAuth,
-    /// `true` to send each message as a TLS record of its own. Default `false`: the replies to one read share as few
-    /// records as possible, which costs less CPU time.
+    /// `true` to send each message as a TLS record of its own. Default `false`: the replies to one
+    /// read share as few records as possible, which costs less CPU time.
     pub record_per_message: bool,
     /// Number of tickets that a client gets to resume its session. With 0 every handshake is a full
     /// one. Default 2.
@@ -112,8 +112,8 @@ pub enum ServerVerification {
     /// The certificate must be unexpired, issued by one of these roots, and contain the server's
     /// name.
     Roots(RootCertificates),
-    /// Any certificate is accepted, so that a man in the middle can read and change everything. For measurements
-    /// only.
+    /// Any certificate is accepted, so that a man in the middle can read and change everything. For
+    /// measurements only.
     Nothing,
 }
 
@@ -125,7 +125,8 @@ pub struct ClientOptions {
     pub alpn: Vec<Vec<u8>>,
     /// Certificate and key with which the client authenticates itself if a server requests it.
     pub identity: Option<Identity>,
-    /// `true` to send each message as a TLS record of its own; see [`ServerOptions::record_per_message`].
+    /// `true` to send each message as a TLS record of its own; see
+    /// [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
     /// Maximum number of servers whose sessions are stored for resumption; 0 disables resumption.
     /// Default 256.
@@ -214,7 +215,8 @@ impl NamedTlsClient {
     }
 }
 
-/// Verifier that accepts any certificate, but checks that the server has the certificate's private key.
+/// Verifier that accepts any certificate, but checks that the server has the certificate's private
+/// key.
 #[derive(Debug)]
 struct AnyCertificateVerifier {
     algorithms: WebPkiSupportedAlgorithms,

@@ -66,7 +66,8 @@ pub enum TlsError {
     /// Client and server share no TLS version, cipher suite or ALPN protocol.
     #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
-    /// The peer closed the stream without `close_notify`, during the handshake or where data may be missing.
+    /// The peer closed the stream without `close_notify`, during the handshake or where data may be
+    /// missing.
     #[error("the peer closed the connection without TLS close_notify: data may be missing")]
     NoCloseNotify,
     /// Another TLS error; usually the peer violated the protocol.

@@ -24,7 +24,8 @@ impl Identity {
     /// chain begins with the identity's certificate.
     ///
     /// # Errors
-    /// [`SetupError`] if a file cannot be read, is longer than 16 MiB or holds no such item, or the key does not match.
+    /// [`SetupError`] if a file cannot be read, is longer than 16 MiB or holds no such item, or the
+    /// key does not match.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, SetupError> {
         let chain = certificates_from_pem(&read_file(certificate)?)
             .map_err(|error| add_path_to_error(error, certificate))?;
@@ -33,7 +34,8 @@ impl Identity {
         Self::new(chain, private_key)
     }
 
-    /// Creates an identity from the contents of two PEM files; see [`from_files`](Self::from_files).
+    /// Creates an identity from the contents of two PEM files; see
+    /// [`from_files`](Self::from_files).
     ///
     /// # Errors
     /// [`SetupError`].
@@ -41,8 +43,8 @@ impl Identity {
         Self::new(certificates_from_pem(certificate)?, private_key_from_pem(key)?)
     }
 
-    /// Generates a self-signed identity for `names`, DNS names or addresses, valid until 2120. Peers that should
-    /// trust it need [`certificate_pem`](Self::certificate_pem).
+    /// Generates a self-signed identity for `names`, DNS names or addresses, valid until 2120.
+    /// Peers that should trust it need [`certificate_pem`](Self::certificate_pem).
     ///
     /// # Errors
     /// [`SetupError::Generate`] if a name is invalid.
@@ -53,7 +55,8 @@ impl Identity {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2120, 1, 1);
         let pair = KeyPair::generate().map_err(generate_error)?;
-        // Gives each certificate an issuer name of its own: one for the same names is reported as unknown.
+        // Gives each certificate an issuer name of its own: one for the same names is reported as
+        // unknown.
         let unique_suffix: String =
             pair.public_key_raw().iter().rev().take(6).map(|it| format!("{it:02x}")).collect();
         params.distinguished_name.push(DnType::CommonName, format!("self-signed {unique_suffix}"));

@@ -3,7 +3,8 @@
 use crate::engine::TlsState;
 use rustls::ProtocolVersion;
 
-/// Properties negotiated in a connection's TLS handshake, such as the version and the peer's certificate.
+/// Properties negotiated in a connection's TLS handshake, such as the version and the peer's
+/// certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     tls: &'a TlsState,

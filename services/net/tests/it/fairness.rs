@@ -110,7 +110,8 @@ fn idle_connection_waits_at_most_one_turn() {
     assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} others were handled first");
 }
 
-/// Handler that records the round in which each connection is accepted, and opens another each time.
+/// Handler that records the round in which each connection is accepted, and opens another each
+/// time.
 struct Accepted {
     rounds: Vec<u64>,
     address: Option<SocketAddr>,

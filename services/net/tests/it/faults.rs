@@ -880,7 +880,8 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
     for round in 0..20 {
         let (sender, _told) = channel();
         let codec = LengthPrefixCodec::new(100);
-        // Few accepts per turn, so that most connections are not accepted yet when the server stops.
+        // Few accepts per turn, so that most connections are not accepted yet when the server
+        // stops.
         let config = Config::default().accepts_max(1 + round % 3);
         let make = move |_| Echo(sender.clone());
         let net = round_robin(3).config(config).start(codec, make).unwrap();

@@ -1,4 +1,5 @@
-//! TLS on real sockets: our client and server with each other, with untrusted peers, and with OpenSSL's tools.
+//! TLS on real sockets: our client and server with each other, with untrusted peers, and with
+//! OpenSSL's tools.
 
 use handover_net::engine::{LinesCodec, TimeoutError};
 use handover_net::tls::{
@@ -65,7 +66,8 @@ impl Handler for Uppercase {
         match line.as_str() {
             "close" => conn.close(),
             "suspend" => conn.suspend(),
-            // Lower case comes from a client and is answered; a client ignores the answer in capitals.
+            // Lower case comes from a client and is answered; a client ignores the answer in
+            // capitals.
             _ if line.chars().any(char::is_lowercase) => {
                 drop(conn.send(line.to_uppercase().as_bytes()));
             }

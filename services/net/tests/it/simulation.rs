@@ -1,5 +1,6 @@
-//! A pair of peers on a simulated network that delays, splits, merges and drops by a seed: every message arrives
-//! once, in order and intact, or the connection is reported closed; and memory is bounded.
+//! A pair of peers on a simulated network that delays, splits, merges and drops by a seed: every
+//! message arrives once, in order and intact, or the connection is reported closed; and memory is
+//! bounded.
 
 use handover_net::Config;
 use handover_net::engine::{

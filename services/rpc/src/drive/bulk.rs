@@ -27,8 +27,9 @@ pub use tables::{BulkStats, Transfer};
 /// Bulk transfers of memory, for an [`Endpoint`](crate::Endpoint), a handler's
 /// [`Context`](crate::Context), and a [`CallbackContext`](crate::CallbackContext).
 ///
-/// The owner of a memory registers it and sends the handle to a peer, as an argument or a result. The peer pulls from
-/// it or pushes into it, as the rights of the handle allow. The peer's own memory need not be registered.
+/// The owner of a memory registers it and sends the handle to a peer, as an argument or a result.
+/// The peer pulls from it or pushes into it, as the rights of the handle allow. The peer's own
+/// memory need not be registered.
 ///
 /// ```
 /// use handover_rpc::{Bulk, BulkHandle, BulkMemory, BulkPart, Calling, Config, Endpoint, Failure, Method};
@@ -86,13 +87,14 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().bulk.register_memory(memory.clone(), rights, memories_max)
     }
 
-    /// Withdraws the registration of a memory, and notifies the peers that use it. If they access it
-    /// by its address, through the kernel or UCX, waits until they have released it. Peers that have
-    /// mapped it as a file use it until they have read the notification, which they have once they
-    /// answer a call that began after this one.
+    /// Withdraws the registration of a memory, and notifies the peers that use it. If they access
+    /// it by its address, through the kernel or UCX, waits until they have released it. Peers that
+    /// have mapped it as a file use it until they have read the notification, which they have once
+    /// they answer a call that began after this one.
     ///
     /// A peer that this endpoint has disconnected is not waited for. Until it notices, it can still
-    /// pull from memory with [`Rights::Read`], and gets the bytes that have taken the memory's place.
+    /// pull from memory with [`Rights::Read`], and gets the bytes that have taken the memory's
+    /// place.
     ///
     /// # Errors
     /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated; a
@@ -273,9 +275,9 @@ pub trait Bulk: sealed::Driver {
 
     /// Cancels a transfer. This endpoint no longer accesses memory for that transfer.
     ///
-    /// The exception is a transfer on [`BulkPath::Remote`], as UCX cannot cancel operations that have
-    /// begun. It may read or write the local memory until [`BulkMemory::into_vecs`] succeeds, and the
-    /// peer's memory until that peer's [`withdraw_memory`](Self::withdraw_memory) succeeds.
+    /// The exception is a transfer on [`BulkPath::Remote`], as UCX cannot cancel operations that
+    /// have begun. It may read or write the local memory until [`BulkMemory::into_vecs`] succeeds,
+    /// and the peer's memory until that peer's [`withdraw_memory`](Self::withdraw_memory) succeeds.
     fn cancel_transfer(&mut self, transfer: Transfer) {
         self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer));
     }
@@ -306,9 +308,9 @@ fn take_first_completed(
     })
 }
 
-/// Runs an iteration of the event loop, with epoll, if the last call of epoll is long enough ago. Otherwise a caller
-/// whose transfers are complete at once would never read a message, such as the withdrawal of the memory that it
-/// accesses, nor notice the end of a peer.
+/// Runs an iteration of the event loop, with epoll, if the last call of epoll is long enough ago.
+/// Otherwise a caller whose transfers are complete at once would never read a message, such as the
+/// withdrawal of the memory that it accesses, nor notice the end of a peer.
 #[inline]
 fn run_iteration_if_due(driver: &mut (impl sealed::Driver + ?Sized)) {
     if driver.event_loop().record_poll_if_due(false) {

@@ -50,7 +50,8 @@ impl<R> Eq for Call<R> {}
 /// # Cost
 /// A call does not allocate if it has been made before, unless its arguments or its result do.
 pub trait Calling: sealed::Driver {
-    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call fails.
+    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call
+    /// fails.
     ///
     /// # Errors
     /// [`CallError`] distinguishes refusals of the peer from failures of the connection.
@@ -108,7 +109,8 @@ pub trait Calling: sealed::Driver {
         wait_for(self, id, |result| Ok(read(result)))
     }
 
-    /// Calls a procedure of plain bytes, and waits for `timeout` at most; see [`call_bytes`](Self::call_bytes).
+    /// Calls a procedure of plain bytes, and waits for `timeout` at most; see
+    /// [`call_bytes`](Self::call_bytes).
     ///
     /// # Errors
     /// The errors of [`call_within`](Self::call_within).
@@ -232,10 +234,10 @@ pub trait Calling: sealed::Driver {
 
     /// Sends a one-way call, which has no answer. Its arrival and its outcome are not reported.
     ///
-    /// When this endpoint disconnects, the peer drops the calls that still wait there, for a running
-    /// handler or in the pool. Requests are handled in the order in which they were sent, except in
-    /// the pool: the result of a later [`call`](Self::call) shows that the one-way calls before it
-    /// were handled.
+    /// When this endpoint disconnects, the peer drops the calls that still wait there, for a
+    /// running handler or in the pool. Requests are handled in the order in which they were sent,
+    /// except in the pool: the result of a later [`call`](Self::call) shows that the one-way calls
+    /// before it were handled.
     ///
     /// # Errors
     /// [`CallError`] if the call cannot be sent.
@@ -257,10 +259,10 @@ pub trait Calling: sealed::Driver {
         self.event_loop().peers.is_connected(peer)
     }
 
-    /// Closes the connection to that peer; returns `false` if the peer was not connected. The peer still reads what was
-    /// already sent to the kernel or shared memory; what is still queued at this endpoint is lost. If further bytes of
-    /// the peer arrive later over TCP, the peer's kernel may discard what the peer has not read by then. Calls under way
-    /// fail at both ends.
+    /// Closes the connection to that peer; returns `false` if the peer was not connected. The peer
+    /// still reads what was already sent to the kernel or shared memory; what is still queued at
+    /// this endpoint is lost. If further bytes of the peer arrive later over TCP, the peer's kernel
+    /// may discard what the peer has not read by then. Calls under way fail at both ends.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.event_loop().disconnect(peer)
     }

@@ -24,14 +24,16 @@ pub(crate) struct ConnectAttempt {
     socket: Option<OwnedFd>,
     /// Error number of the last attempt.
     last_error: Errno,
-    /// Time of the next attempt, in ns: on the same Unix socket, or on the next address of the host.
+    /// Time of the next attempt, in ns: on the same Unix socket, or on the next address of the
+    /// host.
     pub(crate) retry_at_ns: u64,
     /// Time at which the connection must be established, in ns.
     deadline_ns: u64,
 }
 
 impl ConnectAttempt {
-    /// Creates a connection attempt, which has time until `deadline_ns`; [`advance`](Self::advance) starts it.
+    /// Creates a connection attempt, which has time until `deadline_ns`; [`advance`](Self::advance)
+    /// starts it.
     ///
     /// # Blocking
     /// Blocks for the lookup of a host's name; a numeric address needs none.
@@ -61,8 +63,8 @@ impl ConnectAttempt {
         &self.address
     }
 
-    /// Continues the attempt; returns the socket once it is connected, and `None` before. The socket is in the epoll
-    /// set as `source`.
+    /// Continues the attempt; returns the socket once it is connected, and `None` before. The
+    /// socket is in the epoll set as `source`.
     pub(crate) fn advance(
         &mut self,
         poll: &Poll,
@@ -103,8 +105,8 @@ impl ConnectAttempt {
         }
     }
 
-    /// Connects to the host's addresses one after another, until one accepts the connection. Each has an equal part of
-    /// the time that is left. Returns the socket; `None` while connecting.
+    /// Connects to the host's addresses one after another, until one accepts the connection. Each
+    /// has an equal part of the time that is left. Returns the socket; `None` while connecting.
     fn advance_tcp(
         &mut self,
         poll: &Poll,
@@ -166,8 +168,9 @@ impl ConnectAttempt {
 
 /// Returns `true` if the socket is connected, and `false` while it is connecting.
 ///
-/// A socket that is connected to itself counts as refused. The kernel may connect it so if nobody listens at a port of
-/// this machine and it has chosen this port for the socket (RFC 9293, section 3.5: simultaneous open).
+/// A socket that is connected to itself counts as refused. The kernel may connect it so if nobody
+/// listens at a port of this machine and it has chosen this port for the socket (RFC 9293, section
+/// 3.5: simultaneous open).
 fn is_connected(fd: &OwnedFd) -> Result<bool, Errno> {
     sockopt::socket_error(fd)??;
     match net::getpeername(fd) {

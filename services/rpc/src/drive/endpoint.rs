@@ -89,8 +89,8 @@ impl RequestSink for Handlers {
 /// Access to the endpoint for a running handler. The handler may call peers, including its caller.
 /// See [`Calling`](crate::Calling).
 ///
-/// While a handler waits, answers are received, and requests are deferred until it has returned. The
-/// deferred requests of a peer that disconnects meanwhile are dropped.
+/// While a handler waits, answers are received, and requests are deferred until it has returned.
+/// The deferred requests of a peer that disconnects meanwhile are dropped.
 #[derive(Debug)]
 pub struct Context<'a> {
     event_loop: &'a mut EventLoop,
@@ -213,7 +213,8 @@ impl Endpoint {
     /// Sets the rustls configuration for accepting connections at `tls://` addresses. It has this
     /// endpoint's certificates, and the requirements for those of peers. Must be called before
     /// listening there. [`tls`](crate::AccessConfig#structfield.tls) does the same from files, and
-    /// requires client certificates; **a configuration without a client verifier lets everybody call.**
+    /// requires client certificates; **a configuration without a client verifier lets everybody
+    /// call.**
     #[cfg(feature = "tls")]
     pub fn set_tls_server(&mut self, config: Arc<rustls::ServerConfig>) {
         self.event_loop.security.tls.server = Some(config);
@@ -230,9 +231,9 @@ impl Endpoint {
         self.event_loop.addresses()
     }
 
-    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup of the host's name. If
-    /// the name has several addresses, they are tried one after another; one that does not answer gets an equal part of
-    /// the time that is left.
+    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup
+    /// of the host's name. If the name has several addresses, they are tried one after another; one
+    /// that does not answer gets an equal part of the time that is left.
     ///
     /// # Errors
     /// [`EndpointError`] if no process listens there, or the handshake fails.
@@ -347,8 +348,8 @@ impl Endpoint {
         self.event_loop.run_until(&mut self.handlers, after(timeout), done)
     }
 
-    /// Serves peers until a stop is requested by a [`Stopper`] or by [`Context::stop`]. Results that
-    /// are queued then are still sent.
+    /// Serves peers until a stop is requested by a [`Stopper`] or by [`Context::stop`]. Results
+    /// that are queued then are still sent.
     ///
     /// # Blocking
     /// Blocks until then, and for at most one second more if peers do not read their results.
@@ -371,7 +372,8 @@ impl Endpoint {
             // Checked only after some connection has ended.
             let before = closed_count.replace(event_loop.closed_peers_count());
             let has_ended = before != closed_count && !event_loop.peers.is_connected(peer);
-            // A handler may have requested the stop in the same iteration in which its caller was disconnected.
+            // A handler may have requested the stop in the same iteration in which its caller was
+            // disconnected.
             is_stopped |= has_ended && event_loop.inbox.mailbox.take_stop_request();
             is_stopped || has_ended
         });
@@ -506,15 +508,16 @@ impl sealed::Driver for Endpoint {
     }
 }
 
-/// Handle that stops [`Endpoint::serve`], from any thread. Several requests before the endpoint has seen the first
-/// count as one.
+/// Handle that stops [`Endpoint::serve`], from any thread. Several requests before the endpoint has
+/// seen the first count as one.
 #[derive(Debug, Clone)]
 pub struct Stopper {
     inbox: Arc<CallbackInbox>,
 }
 
 impl Stopper {
-    /// Requests the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`] returns at once.
+    /// Requests the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`]
+    /// returns at once.
     pub fn stop(&self) {
         self.inbox.request_stop();
     }

@@ -66,8 +66,8 @@ pub(crate) mod sealed {
     pub trait Driver {
         /// Returns the event loop, without the handlers.
         fn event_loop(&mut self) -> &mut EventLoop;
-        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes first. Peers'
-        /// requests are deferred, unless the owner has the handlers.
+        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
+        /// first. Peers' requests are deferred, unless the owner has the handlers.
         fn run_until(
             &mut self,
             deadline_ns: u64,
@@ -119,7 +119,8 @@ pub struct EventLoop {
     pub(crate) peers: Peers,
     pub(crate) handshakes: Handshakes,
     listeners: Vec<Listener>,
-    /// Time at which paused listeners accept connections again, in ns; `None` if no listener is paused.
+    /// Time at which paused listeners accept connections again, in ns; `None` if no listener is
+    /// paused.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
     /// Calls under way whose results other threads await, by call number.
@@ -146,8 +147,8 @@ pub struct EventLoop {
     has_callbacks: bool,
     /// New peer that cannot receive frames yet, and the reason if its connection was closed.
     pub(in crate::drive) opening_peer: Option<(PeerKey, Option<CloseReason>)>,
-    /// Peers whose connections the kernel has reported as closed. Messages that they had sent are received first;
-    /// requests among them that must be deferred are dropped with the connection.
+    /// Peers whose connections the kernel has reported as closed. Messages that they had sent are
+    /// received first; requests among them that must be deferred are dropped with the connection.
     reported_closed: Vec<PeerKey>,
     is_stop_requested: bool,
     /// Buffer for the events of an epoll call.
@@ -165,7 +166,8 @@ pub struct EventLoop {
     /// Maximum time of spinning before a sleep, in clock ticks.
     spin_ticks_max: u64,
     yielder: Yielder,
-    /// `true` if a peer in shared memory, or another peer of such a peer, was last seen on this thread's CPU.
+    /// `true` if a peer in shared memory, or another peer of such a peer, was last seen on this
+    /// thread's CPU.
     is_cpu_shared: bool,
     /// Buffer for the CPUs of this thread and of the peers in shared memory, plus one.
     cpus_buffer: Vec<u32>,
@@ -316,7 +318,8 @@ impl EventLoop {
         self.has_deferred_work |= are_due;
     }
 
-    /// Calls `exchange` with the parts of this event loop that bulk transfers use, and returns its result.
+    /// Calls `exchange` with the parts of this event loop that bulk transfers use, and returns its
+    /// result.
     #[inline]
     pub(crate) fn with_bulk_exchange<R>(
         &mut self,
@@ -333,8 +336,8 @@ impl EventLoop {
         self.fail_calls_of_closed();
     }
 
-    /// Fails the calls and transfers of peers whose connections were closed. Called after each use of the peer table
-    /// that may close one.
+    /// Fails the calls and transfers of peers whose connections were closed. Called after each use
+    /// of the peer table that may close one.
     #[inline]
     fn fail_calls_of_closed(&mut self) {
         if self.peers.has_closed() {
@@ -346,7 +349,8 @@ impl EventLoop {
     #[cold]
     fn drain_closed_peers(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {
-            // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
+            // Without this, a child of this process that inherited the descriptor would keep it in
+            // the epoll set.
             let _ = process.map(|it| self.poll.remove(it));
             if let Some(pool) = &self.pool {
                 pool.remove_peer_jobs(peer);

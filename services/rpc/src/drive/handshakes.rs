@@ -45,7 +45,8 @@ impl PendingConnection {
     }
 }
 
-/// Handshake that has succeeded or failed. The caller adds the peer, and then calls [`Handshakes::finish`].
+/// Handshake that has succeeded or failed. The caller adds the peer, and then calls
+/// [`Handshakes::finish`].
 pub(crate) struct FinishedHandshake {
     /// Number of the handshake in [`Handshakes`].
     pub(crate) number: u32,
@@ -149,7 +150,8 @@ impl Handshakes {
         Ok(number)
     }
 
-    /// Continues the connection attempt or handshake with that number; returns the handshake if it has finished.
+    /// Continues the connection attempt or handshake with that number; returns the handshake if it
+    /// has finished.
     pub(crate) fn advance(
         &mut self,
         number: u32,
@@ -192,7 +194,8 @@ impl Handshakes {
         entry
     }
 
-    /// Stores the result of a connection that this endpoint initiated, for [`take_result`](Self::take_result).
+    /// Stores the result of a connection that this endpoint initiated, for
+    /// [`take_result`](Self::take_result).
     pub(crate) fn finish(
         &mut self,
         number: u32,
@@ -258,9 +261,9 @@ impl Handshakes {
         self.entries.len() < config.connections.handshakes_max as usize
     }
 
-    /// Makes room for one more accepted connection; returns `true` if it has aborted a handshake for this. That is the
-    /// oldest handshake of the address that has the most of them, once it has lasted for a part of its timeout; all
-    /// Unix sockets count as one address.
+    /// Makes room for one more accepted connection; returns `true` if it has aborted a handshake
+    /// for this. That is the oldest handshake of the address that has the most of them, once it has
+    /// lasted for a part of its timeout; all Unix sockets count as one address.
     ///
     /// # Errors
     /// The time at which to try again, in ns.

@@ -1,4 +1,5 @@
-//! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and stop requests.
+//! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and stop
+//! requests.
 
 use super::pool::PoolAnswer;
 use super::promises::{Answer, Promise};
@@ -50,8 +51,8 @@ impl<E> Inbox<E> {
     /// Queues a request for the endpoint's thread, and wakes the thread if it sleeps.
     ///
     /// # Errors
-    /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::EndpointStopped`] if no thread drives
-    /// the endpoint.
+    /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::EndpointStopped`] if no
+    /// thread drives the endpoint.
     pub(crate) fn post(&self, post: PostedRequest<E>) -> Result<(), CallError> {
         let posts_max = match post {
             // Exempt from the limit, as there are no more cancellations than calls.
@@ -72,7 +73,8 @@ impl<E> Inbox<E> {
 
     fn wake_if_asleep(&self, receiver: ReceiverState) {
         if receiver == ReceiverState::Asleep {
-            // write() fails only if the eventfd's counter is at its maximum: then a wake-up is already pending.
+            // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
+            // already pending.
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
     }

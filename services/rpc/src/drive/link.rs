@@ -11,18 +11,20 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Connection of any transport, after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
+/// Connection of any transport, after its handshake. Never blocks, except in
+/// [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is space. The caller has checked its length.
     fn send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason>;
 
-    /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system call.
+    /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system
+    /// call.
     fn queue(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         self.send(header, body)
     }
 
-    /// Receives the next frame; returns its header, or `None` if there is none. Replaces the contents of `body` by its
-    /// body. With `eager`, reads even without a notification.
+    /// Receives the next frame; returns its header, or `None` if there is none. Replaces the
+    /// contents of `body` by its body. With `eager`, reads even without a notification.
     ///
     /// After an error, no more frames come.
     fn receive(
@@ -42,8 +44,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         true
     }
 
-    /// Returns `true` if sending has failed because the peer closed the connection. [`receive`](Self::receive)
-    /// returns what the peer had sent before, and then the error; until then `queued_bytes` is not zero.
+    /// Returns `true` if sending has failed because the peer closed the connection.
+    /// [`receive`](Self::receive) returns what the peer had sent before, and then the error; until
+    /// then `queued_bytes` is not zero.
     fn has_hung_up(&self) -> bool {
         false
     }
@@ -290,7 +293,8 @@ impl SendQueue {
                 self.bytes = Vec::new();
             }
         } else if self.start > self.bytes.len() / 2 {
-            // More than half of the bytes were sent, so moving the rest costs no more than sending them did.
+            // More than half of the bytes were sent, so moving the rest costs no more than sending
+            // them did.
             self.bytes.drain(..self.start);
             self.start = 0;
         }

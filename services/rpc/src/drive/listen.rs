@@ -22,8 +22,8 @@ const BACKLOG: i32 = 4096;
 /// Listening socket. Dropping it removes the file that it created.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// Socket file of a listener at `uds://PATH`. Dropped before the descriptor, which keeps its inode number
-    /// from being reused for another file.
+    /// Socket file of a listener at `uds://PATH`. Dropped before the descriptor, which keeps its
+    /// inode number from being reused for another file.
     _file: Option<SocketFile>,
     pub(crate) fd: OwnedFd,
     /// Resolved address of the listener.
@@ -158,7 +158,8 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     };
     if let Some(file) = &file {
         remove_stale(&file.path, &at);
-        // Linux gives the file that bind() makes the mode of the socket, so other users can never open it.
+        // Linux gives the file that bind() makes the mode of the socket, so other users can never
+        // open it.
         fchmod(&fd, OWNER_ONLY).map_err(system_call_error("fchmod", &address))?;
     }
     net::bind(&fd, &at).map_err(system_call_error("bind", &address))?;

@@ -100,7 +100,8 @@ struct CallCounts {
     latencies: Histogram<u64>,
 }
 
-/// Key of a call that has started. The role is part of the key because caller and server may be the same endpoint.
+/// Key of a call that has started. The role is part of the key because caller and server may be the
+/// same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct CallKey {
     side: CallRole,

@@ -16,7 +16,8 @@ use crate::{CallError, CloseReason, Config};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are ready.
+/// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are
+/// ready.
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
 /// Minimum number of streams for which a spinning endpoint asks epoll which of them are ready.
 const EPOLL_STREAMS_MIN: usize = EAGER_STREAMS_MAX + 1;
@@ -76,9 +77,9 @@ pub(crate) struct Peers {
     free_slots: Vec<u32>,
     /// Slots of the connected peers.
     pub(crate) active: Vec<u32>,
-    /// Bitmap, by slot, of the peers that may have sent data. A bit is set for a peer that is polled as long
-    /// as it is connected, and for a stream from a notification until everything was read. So an
-    /// iteration does not visit the others, of which there may be thousands.
+    /// Bitmap, by slot, of the peers that may have sent data. A bit is set for a peer that is
+    /// polled as long as it is connected, and for a stream from a notification until everything was
+    /// read. So an iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
     /// Number of connected peers whose frames are not polled for: those on streams.
     pub(crate) streams_count: usize,
@@ -153,8 +154,9 @@ impl Peers {
         self.get(peer).is_some_and(|it| it.is_polled)
     }
 
-    /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns `None` if memory
-    /// is not shared with the peer, or if its process is not visible in this pid namespace.
+    /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns
+    /// `None` if memory is not shared with the peer, or if its process is not visible in this pid
+    /// namespace.
     pub(crate) fn process_id(&self, peer: PeerKey) -> Option<i32> {
         self.get(peer)?.link.as_ref()?.process_id()
     }
@@ -186,8 +188,8 @@ impl Peers {
 
     // Beginning and end of connections.
 
-    /// Adds the peer of a complete handshake; fails if `peers_max` peers are connected. Another peer may be closed
-    /// meanwhile.
+    /// Adds the peer of a complete handshake; fails if `peers_max` peers are connected. Another
+    /// peer may be closed meanwhile.
     pub(crate) fn add_peer(
         &mut self,
         handshake: Handshake,
@@ -269,7 +271,8 @@ impl Peers {
     #[cold]
     pub(crate) fn close_one_pidfd(&mut self, poll: &Poll) -> bool {
         let process = self.slots.iter_mut().find_map(|at| at.process.take());
-        // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
+        // Without this, a child of this process that inherited the descriptor would keep it in the
+        // epoll set.
         process.map(|it| poll.remove(it)).is_some()
     }
 
@@ -326,7 +329,8 @@ impl Peers {
     // Receiving.
 
     /// Handles a notification of that peer's socket; returns its link. With `reads_until_empty`, a
-    /// stream is read until a read finds nothing; see [`Link::on_ready`](super::link::Link::on_ready).
+    /// stream is read until a read finds nothing; see
+    /// [`Link::on_ready`](super::link::Link::on_ready).
     pub(crate) fn on_ready(
         &mut self,
         peer: PeerKey,
@@ -464,7 +468,8 @@ impl Peers {
         self.queued_bytes(peer) > self.queued_bytes_max / 2
     }
 
-    /// Returns `true` if requests from `peer` are deferred. A new one must then be queued behind them.
+    /// Returns `true` if requests from `peer` are deferred. A new one must then be queued behind
+    /// them.
     #[inline]
     pub(crate) fn has_deferred(&self, peer: PeerKey) -> bool {
         !self.slots[peer.slot as usize].deferred.is_empty()
@@ -529,8 +534,9 @@ impl Peers {
     }
 }
 
-/// Starts to watch the process of a peer on a Unix socket, and returns its descriptor. Returns `None` for a peer in
-/// this process, and if no descriptor is available: then only the end of the stream shows the exit of the peer.
+/// Starts to watch the process of a peer on a Unix socket, and returns its descriptor. Returns
+/// `None` for a peer in this process, and if no descriptor is available: then only the end of the
+/// stream shows the exit of the peer.
 fn watch_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
     let (pid, _) = peer_credentials(link.socket()).ok()?;
     if pid == i32::try_from(std::process::id()).ok() {

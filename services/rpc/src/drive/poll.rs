@@ -91,9 +91,9 @@ impl EventSource {
 /// drained before sleeping, except UCX. Its descriptor is an epoll set itself, and each preparation
 /// for sleeping drains it.
 fn epoll_flags(source: EventSource) -> Flags {
-    // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
-    // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
-    // server only, and 1.46 x with OUT at both. 2026-11.
+    // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller
+    // shortly before the answer comes: a round trip took 1.16 x one between two blocking reads with
+    // OUT at the server only, and 1.46 x with OUT at both. 2026-11.
     match source {
         EventSource::Peer(_) | EventSource::Handshake(_) => {
             Flags::IN | Flags::OUT | Flags::PRI | Flags::RDHUP | Flags::ET
@@ -133,8 +133,8 @@ impl Poll {
         self.0.add(fd, source.pack(), epoll_flags(source))
     }
 
-    /// Changes the event source of a descriptor in the epoll set, from a handshake to its peer. Events that are pending
-    /// are reported again.
+    /// Changes the event source of a descriptor in the epoll set, from a handshake to its peer.
+    /// Events that are pending are reported again.
     pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> io::Result<()> {
         self.0.modify(fd, source.pack(), epoll_flags(source))
     }

@@ -211,12 +211,13 @@ impl Pool {
 
     /// Queues a request, or returns it if too many are queued.
     ///
-    /// A peer may have [`REQUESTS_PER_FREE_SLOT_MAX`] times as many requests waiting as there are free slots (a
-    /// dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one
-    /// peer takes at most four fifths of the queue, and others are served.
+    /// A peer may have [`REQUESTS_PER_FREE_SLOT_MAX`] times as many requests waiting as there are
+    /// free slots (a dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking
+    /// 6(2), 1998). So one peer takes at most four fifths of the queue, and others are served.
     pub(crate) fn push_job(&self, job: PoolJob) -> Result<(), PoolJob> {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
-        // The number of threads bounds running requests; fibers are as many as requests, so they count here.
+        // The number of threads bounds running requests; fibers are as many as requests, so they
+        // count here.
         let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
         let room_bytes = self.queue_bytes_max.saturating_sub(queue.jobs_bytes);
         let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.queued_bytes()));
@@ -253,7 +254,8 @@ impl Pool {
         if !queue.schedule(peer, self.shared.pause_above_bytes) {
             return Vec::new();
         }
-        // The fibers that were spawned for these requests have found too many unsent answers, and exited.
+        // The fibers that were spawned for these requests have found too many unsent answers, and
+        // exited.
         match self.wake(queue, Condvar::notify_all) {
             Ok(()) => Vec::new(),
             Err(mut queue) => queue.take_jobs_of(peer),
@@ -296,7 +298,8 @@ impl Pool {
         let its = queue.peers.get_mut(&peer);
         let job = its.and_then(|it| it.jobs.cancel(call));
         job.iter().for_each(|job| queue.subtract_job(job));
-        // Dropping the last request of a handler may drop what the handler owns, which must not happen under the lock.
+        // Dropping the last request of a handler may drop what the handler owns, which must not
+        // happen under the lock.
         drop(queue);
         drop(job);
     }
@@ -378,8 +381,8 @@ fn work_once(shared: &Arc<PoolShared>) {
     queue.unstarted_fibers_count -= 1;
     loop {
         let job = queue.pop_job(shared.pause_above_bytes);
-        // The fibers of a peer that does not read its answers have exited, so each fiber that starts provides for the
-        // next request.
+        // The fibers of a peer that does not read its answers have exited, so each fiber that
+        // starts provides for the next request.
         let lacks_fiber = queue.unstarted_fibers_count == 0 && !queue.scheduled.is_empty();
         if lacks_fiber {
             queue.add_fiber();
@@ -397,8 +400,8 @@ fn work_once(shared: &Arc<PoolShared>) {
     queue.fibers_count -= 1;
 }
 
-/// Spawns a fiber that add_fiber() has counted; returns `false` if there is no memory for its stack.
-/// Then the caller handles the next request itself.
+/// Spawns a fiber that add_fiber() has counted; returns `false` if there is no memory for its
+/// stack. Then the caller handles the next request itself.
 #[cfg(feature = "fibers")]
 fn spawn_next(shared: &Arc<PoolShared>) -> bool {
     let next = Arc::clone(shared);
@@ -441,7 +444,8 @@ fn start_fiber_runtime(config: &PoolConfig) -> std::io::Result<Runtime> {
 
 /// Runs a handler, and converts a panic into [`Refusal::Panicked`].
 pub(crate) fn catch_panic(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
-    // The handler borrows only its own state and the answer's vector, and the answer is discarded after a panic.
+    // The handler borrows only its own state and the answer's vector, and the answer is discarded
+    // after a panic.
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|payload| {
         unwind::drop_payload(payload);
         Err(Refusal::Panicked)

@@ -34,7 +34,8 @@ pub struct Progress {
 }
 
 impl Endpoint {
-    /// Starts a thread that serves this endpoint until it is stopped. Other threads call through a [`Caller`].
+    /// Starts a thread that serves this endpoint until it is stopped. Other threads call through a
+    /// [`Caller`].
     ///
     /// ```
     /// use handover_rpc::{Calling, Config, Endpoint, Method};
@@ -69,7 +70,8 @@ impl Endpoint {
         let (stopper, inbox) = (self.stopper(), Arc::clone(&self.event_loop().inbox));
         inbox.mailbox.open();
         let caller = Caller { inbox: Arc::clone(&inbox) };
-        // Dropped however the thread ends, and if it cannot be started, so that every waiting caller gets an answer.
+        // Dropped however the thread ends, and if it cannot be started, so that every waiting
+        // caller gets an answer.
         let closer = InboxCloser(inbox);
         let thread = thread::Builder::new().name("rpc-progress".into());
         let thread = thread.spawn(move || {
@@ -197,9 +199,9 @@ impl Caller {
     /// Starts a call without waiting for the result.
     ///
     /// # Errors
-    /// [`CallError::BadArguments`], [`CallError::EndpointStopped`], and [`CallError::Full`] if `calls_max`
-    /// posts of other threads wait for the endpoint's thread. Every other error is returned in
-    /// place of the result.
+    /// [`CallError::BadArguments`], [`CallError::EndpointStopped`], and [`CallError::Full`] if
+    /// `calls_max` posts of other threads wait for the endpoint's thread. Every other error is
+    /// returned in place of the result.
     pub fn start<A: Serialize + ?Sized, R>(
         &self,
         peer: PeerKey,
@@ -239,9 +241,9 @@ impl Caller {
         Ok(PendingCall { answer, inbox: Arc::clone(&self.inbox), result: PhantomData })
     }
 
-    /// Runs a closure in the endpoint's thread, between handlers, and returns its value. The closure can connect
-    /// ([`CallbackContext::connect`]), transfer memory ([`Bulk`](crate::Bulk)), or start timers
-    /// ([`Timing`](crate::Timing)). Peers' requests wait meanwhile.
+    /// Runs a closure in the endpoint's thread, between handlers, and returns its value. The
+    /// closure can connect ([`CallbackContext::connect`]), transfer memory ([`Bulk`](crate::Bulk)),
+    /// or start timers ([`Timing`](crate::Timing)). Peers' requests wait meanwhile.
     ///
     /// # Errors
     /// [`CallError::EndpointStopped`], and [`CallError::Full`] as for [`start`](Self::start).
@@ -346,7 +348,8 @@ impl<R> PendingCall<R> {
 /// The errors of [`Caller::call`].
 ///
 /// # Cancel safety
-/// Dropping the future drops the result. The peer still executes the call; [`PendingCall::cancel`] notifies it.
+/// Dropping the future drops the result. The peer still executes the call; [`PendingCall::cancel`]
+/// notifies it.
 ///
 /// # Cost
 /// A lock and a clone of the waker for each poll.

@@ -37,7 +37,8 @@ impl<T> Answer<T> {
     /// Returns the result if it is set. Otherwise stores `waker`, to be woken when the result is
     /// set.
     pub(crate) fn poll_result(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
-        // Wakers are the user's code: cloned before the lock is taken, and dropped after it is released.
+        // Wakers are the user's code: cloned before the lock is taken, and dropped after it is
+        // released.
         let mut other = Some(waker.clone());
         let mut known = lock_ignoring_poison(&self.waker);
         let result = self.try_get_result();
@@ -66,7 +67,8 @@ impl<T> Answer<T> {
     }
 }
 
-/// Write end of an [`Answer`]. Dropping it sets [`CallError::EndpointStopped`] if no result was set.
+/// Write end of an [`Answer`]. Dropping it sets [`CallError::EndpointStopped`] if no result was
+/// set.
 pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
 
 /// Creates an answer that is not set, and its write end.

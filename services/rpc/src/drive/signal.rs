@@ -25,7 +25,8 @@ impl SignalDump {
         let failed = |call| move |error| system_call_error(call, error);
         let (socket, sender) = UnixStream::pair().map_err(failed("socketpair"))?;
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
-        // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is already pending.
+        // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is
+        // already pending.
         let id = signal_hook::low_level::pipe::register(signal, sender);
         let id = id.map_err(failed("sigaction"))?;
         Ok(Self { id, socket, callback, is_due: false })

@@ -1,14 +1,15 @@
 //! Shared memory transport: messages in the segment, and a socket that wakes a sleeping peer and
 //! reports the exit of its process.
 //!
-//! A message is published by its sequence number alone, on the same cache line as its header and the first 32 bytes of
-//! its body. The same word acknowledges the messages that the sender has read, so that an answer also frees the memory
-//! of its request. While no messages come back, a sender reads now and then how far the peer has read. Both ends write
-//! nothing else in common.
+//! A message is published by its sequence number alone, on the same cache line as its header and
+//! the first 32 bytes of its body. The same word acknowledges the messages that the sender has
+//! read, so that an answer also frees the memory of its request. While no messages come back, a
+//! sender reads now and then how far the peer has read. Both ends write nothing else in common.
 //!
-//! **No wake-up is lost**: the reader declares its sleep in a [`ParkWord`](handover_notify::ParkWord), and checks for
-//! messages once more; the sender publishes, and then reads that word, unless the peer has announced that it never
-//! sleeps. A sender that waits for space does the same with `wants_space`.
+//! **No wake-up is lost**: the reader declares its sleep in a
+//! [`ParkWord`](handover_notify::ParkWord), and checks for messages once more; the sender
+//! publishes, and then reads that word, unless the peer has announced that it never sleeps. A
+//! sender that waits for space does the same with `wants_space`.
 
 use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
@@ -51,8 +52,8 @@ pub(crate) struct SharedMemoryLink {
     sent_count: u64,
     /// Number of messages that the peer is known to have read.
     acked_count: u64,
-    /// Number of messages that the peer had read when it sent the last message received. It is at most `sent_count`,
-    /// and at most the number of messages that the peer has read.
+    /// Number of messages that the peer had read when it sent the last message received. It is at
+    /// most `sent_count`, and at most the number of messages that the peer has read.
     peer_read_count: u64,
     /// Number of messages received from the peer.
     received_count: u64,
@@ -193,8 +194,9 @@ impl SharedMemoryLink {
         self.sent_count += 1;
         // Each truncates to the 32 bits that the slot has for its number.
         let sequence = u64::from(self.sent_count as u32) | self.received_count << 32;
-        // Release: publishes the header and the body to the Acquire in the peer's poll_for_message(), after which
-        // the peer may overwrite the messages that this end has read.
+        // Release: publishes the header and the body to the Acquire in the peer's
+        // poll_for_message(), after which the peer may overwrite the messages that this end has
+        // read.
         slot.sequence.store(sequence, Ordering::Release);
         if !self.peer_spins && self.peer_end().status.asleep.claim_wake(|| None).is_some() {
             self.wake_peer();
@@ -208,8 +210,9 @@ impl SharedMemoryLink {
             match socket::send(self.socket.as_fd(), &[WAKE_BYTE]) {
                 // The kernel lacks memory. No other message would wake the peer.
                 Err(Errno::NOBUFS | Errno::NOMEM) => thread::sleep(WAKE_RETRY_INTERVAL),
-                // It fails otherwise if the peer is disconnected, which epoll reports. It sends nothing if the socket's
-                // buffer is full of wake-up bytes that the peer has not read: one more is not needed.
+                // It fails otherwise if the peer is disconnected, which epoll reports. It sends
+                // nothing if the socket's buffer is full of wake-up bytes that the peer has not
+                // read: one more is not needed.
                 Ok(_) | Err(_) => return,
             }
         }
@@ -217,7 +220,8 @@ impl SharedMemoryLink {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Reads the number of messages that the peer has read, and frees their space. Fails if the number is impossible.
+    /// Reads the number of messages that the peer has read, and frees their space. Fails if the
+    /// number is impossible.
     #[cold]
     fn update_progress(&mut self) -> Result<(), CloseReason> {
         // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
@@ -289,11 +293,13 @@ impl SharedMemoryLink {
         (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
 
-    /// Polls for a message `polls` times, without other work; returns `true` if a message has arrived.
+    /// Polls for a message `polls` times, without other work; returns `true` if a message has
+    /// arrived.
     #[inline]
     pub(crate) fn poll_for_message(&self, polls: u32) -> bool {
         let slot = self.next_slot();
-        // Both truncate to 32 bits: a slot that was not written again holds a number of the previous lap, or 0.
+        // Both truncate to 32 bits: a slot that was not written again holds a number of the
+        // previous lap, or 0.
         let number = (self.received_count + 1) as u32;
         // Acquire: pairs with the Release in publish() of the peer.
         (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) as u32 == number)
@@ -307,9 +313,9 @@ impl SharedMemoryLink {
         FrameHeader::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
 
-    /// Copies the body of the message that has arrived out of shared memory. Replaces the contents of
-    /// `body`. Fails, and leaves `body` unchanged, if the body lies outside of the buffer for long
-    /// bodies.
+    /// Copies the body of the message that has arrived out of shared memory. Replaces the contents
+    /// of `body`. Fails, and leaves `body` unchanged, if the body lies outside of the buffer for
+    /// long bodies.
     #[inline]
     fn read_body(&self, header: &FrameHeader, body: &mut Vec<u8>) -> Result<(), FrameError> {
         let bytes = header.body_bytes as usize;
@@ -355,13 +361,15 @@ impl SharedMemoryLink {
         self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
     }
 
-    /// Counts the message as read, which frees its slot for the peer. Records how many messages the peer had read.
+    /// Counts the message as read, which frees its slot for the peer. Records how many messages the
+    /// peer had read.
     #[inline]
     fn mark_read(&mut self) {
         // Relaxed: poll_for_message() has read the same value of this word with Acquire.
         let sequence = self.next_slot().sequence.load(Ordering::Relaxed);
-        // The cast truncates to the 32 bits that the slot has. The count never decreases, so the sum is correct, or too
-        // small if 2^32 messages were read in between; update_progress() reads the exact number.
+        // The cast truncates to the 32 bits that the slot has. The count never decreases, so the
+        // sum is correct, or too small if 2^32 messages were read in between; update_progress()
+        // reads the exact number.
         let newly_read = ((sequence >> 32) as u32).wrapping_sub(self.peer_read_count as u32);
         let peer_read_count = self.peer_read_count + u64::from(newly_read);
         // Only a peer that breaks the protocol has read more than was sent; its number is ignored.
@@ -376,8 +384,8 @@ impl SharedMemoryLink {
         progress.taken.store(self.received_count, Ordering::Release);
     }
 
-    /// Polls `polls` times for the result of `call`. Returns `true` after taking the result, with its
-    /// body in `body`. Any other message is left for `receive`.
+    /// Polls `polls` times for the result of `call`. Returns `true` after taking the result, with
+    /// its body in `body`. Any other message is left for `receive`.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
         if !self.poll_for_message(polls) {
@@ -424,8 +432,8 @@ impl SharedMemoryLink {
         self.peer_end().status.cpu_plus_one.load(Ordering::Relaxed)
     }
 
-    /// Publishes how many others need the peer's CPU; returns how many others need this end's CPU, as the peer has
-    /// published.
+    /// Publishes how many others need the peer's CPU; returns how many others need this end's CPU,
+    /// as the peer has published.
     pub(crate) fn exchange_sharers(&self, peer_cpu_sharers: u32) -> u32 {
         store_if_changed(&self.own_end().status.peer_cpu_sharers, peer_cpu_sharers);
         self.peer_end().status.peer_cpu_sharers.load(Ordering::Relaxed)
@@ -487,7 +495,8 @@ impl Link for SharedMemoryLink {
         }
         self.queue = queue;
         if !self.queue.is_empty() {
-            // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's progress.
+            // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's
+            // progress.
             self.own_end().status.wants_space.store(1, Ordering::Relaxed);
         }
         Ok(went)
@@ -555,7 +564,8 @@ impl Link for SharedMemoryLink {
         if !self.queue.is_empty() {
             return Ok(false);
         }
-        // Checked before the copy, since the send is retried each iteration while the peer does not read.
+        // Checked before the copy, since the send is retried each iteration while the peer does not
+        // read.
         if !self.has_space(bytes)? {
             // Relaxed: as in flush().
             self.own_end().status.wants_space.store(1, Ordering::Relaxed);
@@ -590,7 +600,8 @@ mod tests {
         ]
     }
 
-    /// Sends a message of this kind with that body from one end to the other, and returns the received body.
+    /// Sends a message of this kind with that body from one end to the other, and returns the
+    /// received body.
     fn pass(
         links: &mut [SharedMemoryLink; 2],
         from: usize,
@@ -611,7 +622,8 @@ mod tests {
         for number in 0..100u64 {
             let request = vec![number as u8; 1000];
             assert_eq!(pass(&mut links, 0, FrameKind::Request, &request), request);
-            // The server's previous answer was acknowledged by this request, and this request is not yet.
+            // The server's previous answer was acknowledged by this request, and this request is
+            // not yet.
             assert_eq!(links.each_ref().map(|it| it.acked_count), [number; 2]);
             assert_eq!(links[0].body_head, 1024);
             let answer = vec![!number as u8; 2000];
@@ -702,7 +714,8 @@ mod tests {
                 links[from].send(header, &message).expect("the frame is sent");
                 sent[from].push_back(message);
             } else {
-                // Sends what has waited for space. If no message has arrived afterwards, none is in flight.
+                // Sends what has waited for space. If no message has arrived afterwards, none is in
+                // flight.
                 links[from].flush().expect("the peer's number is valid");
                 let received = links[1 - from].receive(&mut body, false).expect("no invalid frame");
                 assert_eq!(received.map(|_| &body), sent[from].pop_front().as_ref());

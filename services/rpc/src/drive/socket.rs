@@ -53,8 +53,8 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     retry_on_intr(|| net::recv(fd, &mut *into, RecvFlags::DONTWAIT)).map(|(count, _)| count)
 }
 
-/// Receives bytes and discards them, in at most `reads_max` reads of 4 KiB. Returns the result of the last read: `EAGAIN`
-/// if no more bytes are available now.
+/// Receives bytes and discards them, in at most `reads_max` reads of 4 KiB. Returns the result of
+/// the last read: `EAGAIN` if no more bytes are available now.
 pub(crate) fn discard(fd: BorrowedFd<'_>, reads_max: usize) -> Result<usize, Errno> {
     let mut discarded = [0; 4096];
     for _ in 1..reads_max {
@@ -124,8 +124,8 @@ fn send_with(
     }
 }
 
-/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes descriptors beyond
-/// `FDS_PER_MESSAGE_MAX`.
+/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes
+/// descriptors beyond `FDS_PER_MESSAGE_MAX`.
 pub(crate) fn receive_fds(
     fd: BorrowedFd<'_>,
     into: &mut [u8],

@@ -33,13 +33,13 @@ pub(crate) struct StreamLink {
     queue: SendQueue,
     /// `true` if the socket may have bytes to read. If not, epoll reports when it has.
     is_readable: bool,
-    /// `true` if the socket is read until it has no bytes or returns the end or an error, although a
-    /// read was short. Epoll has then reported the end already, or a mark at which a read stops.
+    /// `true` if the socket is read until it has no bytes or returns the end or an error, although
+    /// a read was short. Epoll has then reported the end already, or a mark at which a read stops.
     reads_until_empty: bool,
     /// `true` if the socket may have space to send. If not, epoll reports when it has.
     is_writable: bool,
-    /// `true` if sending has failed because the peer closed the connection. Frames are then discarded, and
-    /// `receive` returns the frames that had arrived before it returns the error.
+    /// `true` if sending has failed because the peer closed the connection. Frames are then
+    /// discarded, and `receive` returns the frames that had arrived before it returns the error.
     has_hung_up: bool,
     /// `true` if this thread can wait in the system call that reads.
     can_wait_in_read: bool,

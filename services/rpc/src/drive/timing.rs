@@ -33,7 +33,8 @@ impl sealed::Driver for CallbackContext<'_> {
     }
 }
 
-/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a [`CallbackContext`].
+/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a
+/// [`CallbackContext`].
 ///
 /// ```
 /// use handover_rpc::{Config, Endpoint, Timing};
@@ -47,8 +48,8 @@ impl sealed::Driver for CallbackContext<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Timing: sealed::Driver {
-    /// Starts a timer, which calls `callback` once, after `timeout` and never before. The callback runs in
-    /// this endpoint's thread, while it is in one of its methods and in no handler.
+    /// Starts a timer, which calls `callback` once, after `timeout` and never before. The callback
+    /// runs in this endpoint's thread, while it is in one of its methods and in no handler.
     ///
     /// A sleeping endpoint wakes up for it. An endpoint that spins, or has work all the time,
     /// checks timers once a millisecond.

@@ -169,8 +169,8 @@ impl TlsSession {
         self.fd.as_fd()
     }
 
-    /// Encrypts and sends bytes; returns the number accepted. rustls buffers at most 64 KiB, encrypted or until
-    /// the handshake is done.
+    /// Encrypts and sends bytes; returns the number accepted. rustls buffers at most 64 KiB,
+    /// encrypted or until the handshake is done.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         let mut taken = 0;
         loop {
@@ -204,8 +204,9 @@ impl TlsSession {
                 Err(error) => return Err(CloseReason::from_system_call("recv")(error)),
             }
             let opened = self.connection.process_new_packets();
-            // Sends the next handshake message, or the alert with the reason. An error is ignored: if the peer has
-            // closed the connection, the bytes it sent before are more informative, and are read next.
+            // Sends the next handshake message, or the alert with the reason. An error is ignored:
+            // if the peer has closed the connection, the bytes it sent before are more informative,
+            // and are read next.
             let _ = self.flush();
             opened.map_err(tls_error)?;
         }

@@ -152,8 +152,8 @@ fn is_loopback(address: &Address) -> bool {
     host_port.to_socket_addrs().is_ok_and(|mut hosts| hosts.all(|it| it.ip().is_loopback()))
 }
 
-/// Worker that the driver and the links of one endpoint share. The endpoint belongs to one thread at a time, so the
-/// lock is always free.
+/// Worker that the driver and the links of one endpoint share. The endpoint belongs to one thread
+/// at a time, so the lock is always free.
 #[derive(Debug, Clone)]
 struct SharedWorker(Arc<TryLock<UcxWorker>>);
 
@@ -320,7 +320,8 @@ impl UcxLink {
         let connected = self.worker.lock().connect(self.id, address, word, self.failure);
         self.received = rest.to_vec();
         if let Err(error) = connected {
-            // A peer that has already closed the connection cannot be connected to, but may have sent frames.
+            // A peer that has already closed the connection cannot be connected to, but may have
+            // sent frames.
             self.fill_received()?;
             if !self.has_ended {
                 return Err(CloseReason::Ucx(error.to_string().into()));

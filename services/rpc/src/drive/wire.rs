@@ -159,9 +159,9 @@ impl Wire {
         }
     }
 
-    /// Ends the stream in the direction to the peer, after the bytes that the kernel has accepted. Discards what has
-    /// arrived: the kernel would otherwise reset the connection when it is closed, and discard bytes that the peer has not
-    /// read yet.
+    /// Ends the stream in the direction to the peer, after the bytes that the kernel has accepted.
+    /// Discards what has arrived: the kernel would otherwise reset the connection when it is
+    /// closed, and discard bytes that the peer has not read yet.
     pub(crate) fn end(&mut self) {
         #[cfg(test)]
         if let Wire::Simulated(_) = self {

@@ -94,7 +94,8 @@ pub struct FileId {
 /// address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentLocation {
-    /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot be mapped.
+    /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot
+    /// be mapped.
     File {
         /// Length of the segment, in bytes.
         bytes: u64,
@@ -160,8 +161,8 @@ pub struct HelpRequest {
     pub pulls: bool,
 }
 
-/// Message about a bulk transfer. The requester is the peer that pulls or pushes; the owner is the peer
-/// whose memory it uses.
+/// Message about a bulk transfer. The requester is the peer that pulls or pushes; the owner is the
+/// peer whose memory it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BulkMessage {
     /// Requester to owner: requests access to the memory.
@@ -233,7 +234,8 @@ pub enum BulkMessage {
     },
     /// Requester to owner: asks the owner to copy a range to or from the requester's memory.
     Help(HelpRequest),
-    /// Owner to requester: grants access through the transport. Without segments, the data must be sent in messages.
+    /// Owner to requester: grants access through the transport. Without segments, the data must be
+    /// sent in messages.
     AttachedRemote {
         /// Id of the memory's handle.
         id: u64,
@@ -242,7 +244,8 @@ pub enum BulkMessage {
     },
 }
 
-/// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer assigned the number.
+/// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer
+/// assigned the number.
 pub const TRANSFER_NUMBER_LIMIT: u64 = 1 << 63;
 
 impl BulkMessage {

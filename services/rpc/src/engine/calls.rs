@@ -117,8 +117,9 @@ const NO_SLOT: u32 = u32::MAX;
 
 /// Table of an endpoint's calls that are pending, or complete and not returned yet.
 ///
-/// A call keeps its slot until its outcome is taken or the call is removed. An answer that comes later finds another
-/// generation in the slot, and is dropped. An answer counts only if it comes from the peer that was called.
+/// A call keeps its slot until its outcome is taken or the call is removed. An answer that comes
+/// later finds another generation in the slot, and is dropped. An answer counts only if it comes
+/// from the peer that was called.
 ///
 /// ```
 /// use handover_rpc::engine::{Calls, CallCompletion, PeerKey};
@@ -145,7 +146,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Creates a table of at most `calls_max` calls. Memory grows with the highest number of concurrent calls.
+    /// Creates a table of at most `calls_max` calls. Memory grows with the highest number of
+    /// concurrent calls.
     #[must_use]
     pub fn new(calls_max: u32) -> Self {
         Self {
@@ -273,7 +275,8 @@ impl Calls {
         Some(read)
     }
 
-    /// Removes a call in any state; a later answer is dropped. Returns `false` if the call is not in the table.
+    /// Removes a call in any state; a later answer is dropped. Returns `false` if the call is not
+    /// in the table.
     #[inline]
     pub fn remove(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();
@@ -299,7 +302,8 @@ impl Calls {
         self.under_way_count -= 1;
     }
 
-    /// Completes all pending calls to a disconnected peer with [`CallCompletion::Disconnected`]. Returns their number.
+    /// Completes all pending calls to a disconnected peer with [`CallCompletion::Disconnected`].
+    /// Returns their number.
     pub fn fail_calls_to(&mut self, peer: PeerKey, why: &CloseReason) -> usize {
         let mut failed = 0;
         for slot in &mut self.slots {

@@ -12,7 +12,8 @@ use crate::FrameError;
 /// Version of the protocol. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u16 = 4;
 
-/// Maximum body length of a [`FrameKind::Bulk`] frame, in bytes, even if a smaller message limit was agreed.
+/// Maximum body length of a [`FrameKind::Bulk`] frame, in bytes, even if a smaller message limit
+/// was agreed.
 pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;
 
 /// Length of a frame header, in bytes.

@@ -28,7 +28,8 @@ pub struct ReceiveBuffer {
     /// Index after the last received byte.
     end: usize,
     body_bytes_max: u32,
-    /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of `shrink`.
+    /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of
+    /// `shrink`.
     had_long_frame: bool,
 }
 
@@ -67,8 +68,9 @@ impl ReceiveBuffer {
         self.end += bytes_count;
     }
 
-    /// Returns the next frame; `None` if it is not complete yet. For a [`FrameKind::Data`] frame, returns the header
-    /// without the body, which [`take_body_bytes`](Self::take_body_bytes) returns as it arrives.
+    /// Returns the next frame; `None` if it is not complete yet. For a [`FrameKind::Data`] frame,
+    /// returns the header without the body, which [`take_body_bytes`](Self::take_body_bytes)
+    /// returns as it arrives.
     ///
     /// # Errors
     /// [`FrameError`] if the bytes are not a frame. The bytes after them cannot be decoded.

@@ -19,8 +19,8 @@ pub const NO_PROOF: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
 /// First bytes of each HMAC's input, which separate these proofs from other uses of the secret.
 const DOMAIN: &[u8] = b"handover-rpc shared secret 1";
 
-/// Role of an endpoint in a connection: it initiated or accepted the connection. The role is part of a proof, so that a
-/// proof cannot be reflected.
+/// Role of an endpoint in a connection: it initiated or accepted the connection. The role is part
+/// of a proof, so that a proof cannot be reflected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HandshakeRole {

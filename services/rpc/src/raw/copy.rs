@@ -1,9 +1,9 @@
 //! Copies of memory that others may read and write at the same time.
 //!
 //! On x86_64 and aarch64 the copy is in assembly, so that it is not an access in Rust's sense: a
-//! concurrent write of another thread or process changes which bytes are copied, and is no undefined
-//! behaviour. On other processors it is a loop of volatile accesses. Each byte is loaded once and
-//! stored once.
+//! concurrent write of another thread or process changes which bytes are copied, and is no
+//! undefined behaviour. On other processors it is a loop of volatile accesses. Each byte is loaded
+//! once and stored once.
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod aarch64;
@@ -31,13 +31,14 @@ pub(crate) enum StoreKind {
 /// Size of a page, in bytes.
 const PAGE_BYTES: usize = 4096;
 
-/// Reserves capacity for `bytes` more bytes in `into`. If `bytes` is half a page or more, a new capacity is
-/// a whole number of pages and half a page.
+/// Reserves capacity for `bytes` more bytes in `into`. If `bytes` is half a page or more, a new
+/// capacity is a whole number of pages and half a page.
 ///
-/// Allocators often place two vectors one behind the other. If the capacity of the first is a multiple of a page,
-/// copies from the first to the second by the C library's `memcpy` take 20 to 30 times as long on AMD's Zen 3 and 4:
-/// `rep movsb` is slow if the target's offset in its page is 1 to 31 bytes beyond the source's (glibc bug 30994). A
-/// handler that copies its arguments to its result does just that.
+/// Allocators often place two vectors one behind the other. If the capacity of the first is a
+/// multiple of a page, copies from the first to the second by the C library's `memcpy` take 20 to
+/// 30 times as long on AMD's Zen 3 and 4: `rep movsb` is slow if the target's offset in its page is
+/// 1 to 31 bytes beyond the source's (glibc bug 30994). A handler that copies its arguments to its
+/// result does just that.
 pub(crate) fn reserve_apart(into: &mut Vec<u8>, bytes: usize) {
     let needed_bytes = into.len() + bytes;
     if bytes < PAGE_BYTES / 2 {
@@ -88,7 +89,8 @@ mod tests {
                     let mut to = vec![0xee; 20_000];
                     let source = from[from_at..].as_ptr();
                     let target = to[to_at..].as_mut_ptr();
-                    // SAFETY: both vectors are longer than 65 + 16,700, and no other thread accesses them.
+                    // SAFETY: both vectors are longer than 65 + 16,700, and no other thread
+                    // accesses them.
                     unsafe { copy(source, target, bytes, store) };
                     assert_eq!(to[to_at..to_at + bytes], from[from_at..from_at + bytes]);
                     assert!(to[..to_at].iter().chain(&to[to_at + bytes..]).all(|it| *it == 0xee));

@@ -14,8 +14,8 @@ pub(super) unsafe fn read_socket_option<T>(
 ) -> Result<(), Errno> {
     let mut bytes = size_of::<T>() as libc::socklen_t; // A few bytes.
     let (fd, value) = (fd.as_raw_fd(), (&raw mut *value).cast());
-    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `value`, for which every value
-    // is valid, as the caller promises, and the written length to `bytes`.
+    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `value`, for
+    // which every value is valid, as the caller promises, and the written length to `bytes`.
     match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut bytes) } {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
@@ -25,7 +25,8 @@ pub(super) unsafe fn read_socket_option<T>(
 /// Returns the process id and the user id of the other end of a Unix socket. The process id is
 /// `None` if the process is not visible in this pid namespace.
 pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> Result<(Option<i32>, u32), Errno> {
-    // rustix has this call, but cannot represent the id 0 that the kernel reports for a process of another namespace.
+    // rustix has this call, but cannot represent the id 0 that the kernel reports for a process of
+    // another namespace.
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     // SAFETY: three integers, for which every value is valid.
     unsafe { read_socket_option(fd, libc::SO_PEERCRED, &mut credentials) }?;

@@ -29,8 +29,8 @@ fn count_or_errno(count: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Sends `head`, and then at most PIECES_MAX of the pieces. Returns the number of bytes that the kernel accepted, 0 if
-/// the socket's buffer is full.
+/// Sends `head`, and then at most PIECES_MAX of the pieces. Returns the number of bytes that the
+/// kernel accepted, 0 if the socket's buffer is full.
 pub(crate) fn send_from<'a>(
     fd: BorrowedFd<'_>,
     head: &[u8],
@@ -50,8 +50,8 @@ pub(crate) fn send_from<'a>(
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count as _; // an `int` in musl
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the kernel only reads `head` and the pieces, whose bounds range_ptr() has checked and
-        // which their borrows keep alive.
+        // SAFETY: the kernel only reads `head` and the pieces, whose bounds range_ptr() has checked
+        // and which their borrows keep alive.
         match count_or_errno(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(0),
@@ -60,8 +60,8 @@ pub(crate) fn send_from<'a>(
     }
 }
 
-/// Receives into the pieces and then into `spare`. Of more than PIECES_MAX pieces, only the first are used, and `spare`
-/// is not. Returns the number of bytes received, and the number requested.
+/// Receives into the pieces and then into `spare`. Of more than PIECES_MAX pieces, only the first
+/// are used, and `spare` is not. Returns the number of bytes received, and the number requested.
 pub(crate) fn receive_into<'a>(
     fd: BorrowedFd<'_>,
     runs: impl Iterator<Item = MemoryPiece<'a>>,
@@ -85,8 +85,8 @@ pub(crate) fn receive_into<'a>(
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count as _; // an `int` in musl
-        // SAFETY: the kernel writes the pieces, whose bounds range_ptr_mut() has checked and to which no
-        // reference exists, and `spare`, which is borrowed mutably.
+        // SAFETY: the kernel writes the pieces, whose bounds range_ptr_mut() has checked and to
+        // which no reference exists, and `spare`, which is borrowed mutably.
         match count_or_errno(unsafe {
             libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
         }) {
@@ -103,9 +103,9 @@ pub(crate) struct RemoteAddress {
     pub(crate) address: u64,
 }
 
-/// Copies from another process's memory into a local piece. Also reads the word at `word_address` in
-/// the same system call, and therefore from the same process. Returns the number of bytes copied,
-/// and the word, which is `None` if the call did not copy everything.
+/// Copies from another process's memory into a local piece. Also reads the word at `word_address`
+/// in the same system call, and therefore from the same process. Returns the number of bytes
+/// copied, and the word, which is `None` if the call did not copy everything.
 pub(crate) fn read_process_memory(
     from: RemoteAddress,
     into: MemoryPiece<'_>,
@@ -143,8 +143,8 @@ pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
     }
 }
 
-/// Copies a local piece into another process's memory. Returns the number of bytes copied. The caller
-/// has just read the check word there, and so knows that the pid still belongs to the peer.
+/// Copies a local piece into another process's memory. Returns the number of bytes copied. The
+/// caller has just read the check word there, and so knows that the pid still belongs to the peer.
 pub(crate) fn write_process_memory(
     from: MemoryPiece<'_>,
     to: RemoteAddress,
@@ -152,9 +152,10 @@ pub(crate) fn write_process_memory(
     let start = from.region.range_ptr(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };
-    // SAFETY: the kernel reads the piece, whose bounds range_ptr() has checked. It writes to the process that sent this
-    // address, into memory that the process keeps as a Region until told that nobody writes there any more; in this
-    // process, if the peer is this one, a Region has no reference to it either.
+    // SAFETY: the kernel reads the piece, whose bounds range_ptr() has checked. It writes to the
+    // process that sent this address, into memory that the process keeps as a Region until told
+    // that nobody writes there any more; in this process, if the peer is this one, a Region has no
+    // reference to it either.
     count_or_errno(unsafe {
         libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0)
     })

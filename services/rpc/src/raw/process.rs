@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-/// Socket option of Linux 6.5 that returns a descriptor of the peer's process. libc has no constant for it yet.
+/// Socket option of Linux 6.5 that returns a descriptor of the peer's process. libc has no constant
+/// for it yet.
 const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Returns a descriptor of the process at the other end of a Unix socket. This process has
@@ -33,7 +34,8 @@ fn socket_peer_pidfd(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     if process < 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: getsockopt() has succeeded, so the kernel has just opened this descriptor, and nothing else owns it.
+    // SAFETY: getsockopt() has succeeded, so the kernel has just opened this descriptor, and
+    // nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(process) })
 }
 

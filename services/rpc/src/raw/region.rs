@@ -1,4 +1,5 @@
-//! Memory for bulk transfers: mapped by several processes, a vector of the caller, or allocated by a transport.
+//! Memory for bulk transfers: mapped by several processes, a vector of the caller, or allocated by
+//! a transport.
 //!
 //! Others may read and write it at any time: another process through its own mapping, the kernel on
 //! behalf of another process, another thread through a clone. Therefore no reference to the memory
@@ -45,7 +46,8 @@ pub(crate) struct Region {
 
 // SAFETY: the memory belongs to the process, not to a thread, and only this value frees it.
 unsafe impl Send for Region {}
-// SAFETY: all access is by copy(), whose assembly acts like relaxed atomic accesses, or by the kernel.
+// SAFETY: all access is by copy(), whose assembly acts like relaxed atomic accesses, or by the
+// kernel.
 unsafe impl Sync for Region {}
 
 /// Returns the identity of the file; `None` if fstat fails.
@@ -54,8 +56,9 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// Creates an empty unnamed file that only this user can open. It disappears when the process is killed. On a file
-/// system without O_TMPFILE, a process that is killed between open() and unlink() leaves an empty file.
+/// Creates an empty unnamed file that only this user can open. It disappears when the process is
+/// killed. On a file system without O_TMPFILE, a process that is killed between open() and unlink()
+/// leaves an empty file.
 fn create_unnamed_file(folder: &Path) -> Result<OwnedFd, SystemCallError> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
@@ -89,7 +92,8 @@ impl Region {
     /// pages; fallocate() of the file uses small ones.
     fn populate(&self, file: BorrowedFd<'_>) -> Result<(), SystemCallError> {
         let start = self.start.as_ptr().cast();
-        // SAFETY: the address and length of this region's mapping; populating pages changes no content.
+        // SAFETY: the address and length of this region's mapping; populating pages changes no
+        // content.
         match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
             Ok(()) => Ok(()),
             // Kernels before 5.14 do not know this advice.
@@ -125,7 +129,8 @@ impl Region {
         }
     }
 
-    /// Maps the first `bytes` bytes of a file. The caller has made sure that the file cannot become shorter.
+    /// Maps the first `bytes` bytes of a file. The caller has made sure that the file cannot become
+    /// shorter.
     fn map_unchecked(
         file: BorrowedFd<'_>,
         bytes: usize,
@@ -211,8 +216,9 @@ impl Region {
         }
     }
 
-    /// Opens the file again for reading only, so that a mapping of it cannot be written. This guards against mistakes,
-    /// not attacks: a process of the same user can reopen the file for writing.
+    /// Opens the file again for reading only, so that a mapping of it cannot be written. This
+    /// guards against mistakes, not attacks: a process of the same user can reopen the file for
+    /// writing.
     pub(crate) fn file_for_reading(&self) -> Option<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
@@ -242,7 +248,8 @@ impl Region {
             "{bytes} bytes at offset {offset} are outside of this memory of {} bytes",
             self.bytes
         );
-        // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes` long.
+        // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes`
+        // long.
         unsafe { self.start.add(offset) }
     }
 
@@ -255,15 +262,16 @@ impl Region {
 
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.range_ptr(offset, into.len());
-        // SAFETY: range_ptr() has checked that `into.len()` bytes are readable at `from`; `into` is a
-        // slice of that length, and not part of this memory, to which no reference exists.
+        // SAFETY: range_ptr() has checked that `into.len()` bytes are readable at `from`; `into` is
+        // a slice of that length, and not part of this memory, to which no reference exists.
         unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), StoreKind::Cached) }
     }
 
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.range_ptr_mut(offset, bytes.len());
-        // SAFETY: range_ptr_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a
-        // slice of that length, and not part of this memory, to which no reference exists.
+        // SAFETY: range_ptr_mut() has checked that `bytes.len()` bytes are writable at `to`;
+        // `bytes` is a slice of that length, and not part of this memory, to which no reference
+        // exists.
         unsafe { copy::copy(bytes.as_ptr(), to.as_ptr(), bytes.len(), StoreKind::Cached) }
     }
 
@@ -277,8 +285,9 @@ impl Region {
         store: StoreKind,
     ) {
         let (source, target) = (from.0.range_ptr(from.1, bytes), to.0.range_ptr_mut(to.1, bytes));
-        // SAFETY: range_ptr() and range_ptr_mut() have checked both ranges, and no reference to either exists.
-        // Overlap is harmless: copy() loads and stores only within these two ranges, in any order.
+        // SAFETY: range_ptr() and range_ptr_mut() have checked both ranges, and no reference to
+        // either exists. Overlap is harmless: copy() loads and stores only within these two ranges,
+        // in any order.
         unsafe { copy::copy(source.as_ptr(), target.as_ptr(), bytes, store) }
     }
 }
@@ -294,8 +303,8 @@ impl Drop for Region {
                 debug_assert_eq!(unmapped, Ok(()));
             }
             RegionKind::Plain(capacity) => {
-                // SAFETY: the parts of the vector that from_vec() took; they are dropped only here, as
-                // into_vec() forgets `self`.
+                // SAFETY: the parts of the vector that from_vec() took; they are dropped only here,
+                // as into_vec() forgets `self`.
                 drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.bytes, capacity) });
             }
         }

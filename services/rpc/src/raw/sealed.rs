@@ -1,4 +1,5 @@
-//! Sealed files of memory: their creation, and checks of those that a peer has passed, made before they are mapped.
+//! Sealed files of memory: their creation, and checks of those that a peer has passed, made before
+//! they are mapped.
 
 use crate::SystemCallError;
 use crate::error::failed_call;

@@ -1,4 +1,5 @@
-//! Shared memory segment of two processes: a status of each end, and a ring of messages in each direction.
+//! Shared memory segment of two processes: a status of each end, and a ring of messages in each
+//! direction.
 //!
 //! ```text
 //!  ┌─────────────┬─────────────┬───────────┬───────────┬──────────────┬──────────────┐
@@ -36,7 +37,8 @@ pub(crate) const INLINE_BODY_BYTES_MAX: usize = 8 * INLINE_BODY_WORDS_MAX;
 pub(crate) struct EndStatus {
     /// Sleep state of this end: awake or asleep. All zeroes, as in a new file, mean awake.
     pub(crate) asleep: ParkWord,
-    /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes this end.
+    /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes
+    /// this end.
     pub(crate) wants_space: AtomicU32,
     /// CPU on which this end ran last, plus one; 0 if unknown. A hint.
     pub(crate) cpu_plus_one: AtomicU32,
@@ -65,9 +67,9 @@ pub(crate) struct SegmentEnd {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct MessageSlot {
-    /// Lower 32 bits: number of the message in this slot, counted from 1. A number other than expected is of an earlier
-    /// lap of the ring. Upper 32 bits: number of the peer's messages that the sender of this one had read. Both numbers
-    /// are truncated.
+    /// Lower 32 bits: number of the message in this slot, counted from 1. A number other than
+    /// expected is of an earlier lap of the ring. Upper 32 bits: number of the peer's messages that
+    /// the sender of this one had read. Both numbers are truncated.
     pub(crate) sequence: AtomicU64,
     /// Header of the message, encoded as three words.
     pub(crate) header: [AtomicU64; 3],
@@ -96,7 +98,8 @@ pub(crate) struct Segment {
 // SAFETY: the mapping belongs to the process, not to a thread; its words are accessed as atomics,
 // and the long bodies by copies through raw pointers.
 unsafe impl Send for Segment {}
-// SAFETY: all words are atomics, and `write_body`, the only method that writes long bodies, takes `&mut self`.
+// SAFETY: all words are atomics, and `write_body`, the only method that writes long bodies, takes
+// `&mut self`.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -123,8 +126,9 @@ impl Segment {
             return Ok(None);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_mapping_safe() has
-        // checked that the file is at least `bytes` long and sealed against shrinking.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory;
+        // is_mapping_safe() has checked that the file is at least `bytes` long and sealed against
+        // shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed_call("mmap")(Errno::NOMEM))?;
@@ -136,7 +140,8 @@ impl Segment {
     #[inline]
     pub(crate) fn end_by_index(&self, index: usize) -> &SegmentEnd {
         assert!(index < 2);
-        // SAFETY: `index < 2` was asserted, and the two ends are the first 512 bytes of the mapping.
+        // SAFETY: `index < 2` was asserted, and the two ends are the first 512 bytes of the
+        // mapping.
         let at = unsafe { self.start.add(index * END_BYTES) };
         // SAFETY: the mapping is page-aligned and lives until `self` is dropped, and `SegmentEnd`
         // consists of atomics and padding, for which every bit pattern is valid.
@@ -151,7 +156,8 @@ impl Segment {
         // index would still be below it.
         let index = number as usize & (self.slots_count as usize - 1);
         let slots = 2 * END_BYTES + sender * self.slots_count as usize * SLOT_BYTES;
-        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 * END_BYTES on.
+        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 *
+        // END_BYTES on.
         let at = unsafe { self.start.add(slots + index * SLOT_BYTES) };
         // SAFETY: the slot lies in the mapping, which lives until `self` is dropped, is aligned to
         // 128 bytes as the mapping is page-aligned, and consists of atomics.
@@ -164,8 +170,8 @@ impl Segment {
         prefetch::for_write(self.slot(sender, number));
     }
 
-    /// Returns a pointer to the byte at `offset` in the end `sender`'s buffer for long bodies. Panics unless `bytes`
-    /// bytes from there lie in the buffer.
+    /// Returns a pointer to the byte at `offset` in the end `sender`'s buffer for long bodies.
+    /// Panics unless `bytes` bytes from there lie in the buffer.
     fn body_ptr(&self, sender: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
         assert!(
@@ -184,9 +190,10 @@ impl Segment {
     /// Panics if the range lies outside of the buffer for long bodies.
     pub(crate) fn write_body(&mut self, sender: usize, offset: u32, body: &[u8]) {
         let to = self.body_ptr(sender, offset, body.len());
-        // SAFETY: body_ptr() has checked that `to` has space for `body`; no reference to these bytes exists in this
-        // process, and `body` is not part of the mapping. The other process may write there at the same time, which
-        // affects only the peer: this process never reads these bytes.
+        // SAFETY: body_ptr() has checked that `to` has space for `body`; no reference to these
+        // bytes exists in this process, and `body` is not part of the mapping. The other process
+        // may write there at the same time, which affects only the peer: this process never reads
+        // these bytes.
         unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), StoreKind::Cached) }
     }
 
@@ -199,8 +206,9 @@ impl Segment {
         let from = self.body_ptr(sender, offset, bytes);
         copy::reserve_apart(into, bytes);
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
-        // SAFETY: body_ptr() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of
-        // this vector's spare capacity. No reference to the mapping's bytes exists in this process.
+        // SAFETY: body_ptr() has checked that `bytes` bytes are readable at `from`, and `room` is
+        // as long and part of this vector's spare capacity. No reference to the mapping's bytes
+        // exists in this process.
         unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, StoreKind::Cached) };
         // SAFETY: the capacity was reserved, and copy() has initialized these bytes.
         unsafe { into.set_len(into.len() + bytes) };
@@ -218,7 +226,8 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         let bytes = total_bytes(self.slots_count, self.shared_bytes);
-        // SAFETY: map() made the mapping with this address and length, and no reference outlives `self`.
+        // SAFETY: map() made the mapping with this address and length, and no reference outlives
+        // `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }

@@ -29,9 +29,9 @@ const INDEX_BITS: u32 = 20;
 const _: () = assert!(PEERS_MAX_LIMIT <= 1 << INDEX_BITS);
 /// Mask of the key in the first word of a message.
 const KEY_MASK: u64 = u64::MAX << INDEX_BITS;
-// A message of at most 28 bytes is on the first cache line of an element in UCX's shared memory, which saved 0.1 us each
-// way: so the length of the body is not sent, of the frame's number only the low bits, and the method only if it is not
-// zero. 2026-11.
+// A message of at most 28 bytes is on the first cache line of an element in UCX's shared memory,
+// which saved 0.1 us each way: so the length of the body is not sent, of the frame's number only
+// the low bits, and the method only if it is not zero. 2026-11.
 /// Length of the shortest message, in bytes: key and index, number of the frame, kind, and call.
 const MESSAGE_BYTES_MIN: usize = 19;
 /// Flag, in the byte of the frame's kind, of a message that contains the method.
@@ -134,8 +134,8 @@ struct Shared {
     functions: &'static Functions,
     connections: Vec<Option<ConnectionState>>,
     /// Size of all frames that have arrived in order and were not taken yet, in bytes. Frames that
-    /// have overtaken a missing one do not count: while the worker receives nothing, the missing one
-    /// does not arrive.
+    /// have overtaken a missing one do not count: while the worker receives nothing, the missing
+    /// one does not arrive.
     arrived_bytes: usize,
     spare_buffers: Vec<Vec<u8>>,
     /// Numbers of the completed operations on peers' memory, each with `true` if it has succeeded.
@@ -335,7 +335,8 @@ impl Shared {
 /// Receives an active message.
 ///
 /// # Safety
-/// The library calls this with the argument that [`UcxWorker::new`] has registered, and with `length` bytes of data.
+/// The library calls this with the argument that [`UcxWorker::new`] has registered, and with
+/// `length` bytes of data.
 unsafe extern "C" fn on_message(
     argument: *mut c_void,
     _header: *const c_void,
@@ -351,8 +352,8 @@ unsafe extern "C" fn on_message(
     }
     // SAFETY: the library passes `length` bytes, more than 0, that are valid during this call.
     let message = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
-    // SAFETY: the address of the worker's `Shared`, which is freed after the worker; no reference to it exists while
-    // the library runs.
+    // SAFETY: the address of the worker's `Shared`, which is freed after the worker; no reference
+    // to it exists while the library runs.
     unsafe { &mut *argument.cast::<Shared>() }.accept(message);
     OK
 }
@@ -408,7 +409,8 @@ struct UcxContext {
     context: *mut c_void,
 }
 
-// SAFETY: the context was made for several threads (mt_workers_shared), and only one of them drops it.
+// SAFETY: the context was made for several threads (mt_workers_shared), and only one of them drops
+// it.
 unsafe impl Send for UcxContext {}
 // SAFETY: as above; the library locks what these threads share.
 unsafe impl Sync for UcxContext {}
@@ -423,12 +425,13 @@ impl UcxContext {
         check(functions, "ucp_config_read", status)?;
         if is_loopback && std::env::var_os("UCX_NET_DEVICES").is_none() {
             let (name, value): (&CStr, &CStr) = (c"NET_DEVICES", c"lo");
-            // SAFETY: the configuration just read, and two texts that end with zeros. An error is ignored: the devices
-            // then are the default ones.
+            // SAFETY: the configuration just read, and two texts that end with zeros. An error is
+            // ignored: the devices then are the default ones.
             unsafe { (functions.config_modify)(config, name.as_ptr(), value.as_ptr()) };
         }
         if std::env::var_os("UCX_ALLOC_PRIO").is_none() {
-            // SAFETY: as above. An error is ignored: then the kinds of memory have the default order.
+            // SAFETY: as above. An error is ignored: then the kinds of memory have the default
+            // order.
             unsafe {
                 (functions.config_modify)(config, c"ALLOC_PRIO".as_ptr(), ALLOC_PRIO.as_ptr())
             };
@@ -498,14 +501,16 @@ pub(crate) struct UcxWorker {
     spare_job: Option<Box<Job>>,
 }
 
-// SAFETY: the worker's thread mode allows any thread, one at a time, and all methods that call the library take `&mut
-// self`. The other pointers are to memory that only this value and the callbacks access.
+// SAFETY: the worker's thread mode allows any thread, one at a time, and all methods that call the
+// library take `&mut self`. The other pointers are to memory that only this value and the callbacks
+// access.
 unsafe impl Send for UcxWorker {}
 
 handover_base::debug_struct!(UcxWorker as it { event_fd: it.event_fd });
 
 impl UcxWorker {
-    /// Creates a worker. If `is_loopback`, and no variable names the devices, it uses only the loopback interface.
+    /// Creates a worker. If `is_loopback`, and no variable names the devices, it uses only the
+    /// loopback interface.
     pub(crate) fn new(is_loopback: bool) -> Result<Self, UcxError> {
         let functions = functions().map_err(|why| UcxError { call: "dlopen", text: why.into() })?;
         let context = UcxContext::new(functions, is_loopback)?;
@@ -520,7 +525,8 @@ impl UcxWorker {
             unused: [0; 3],
         };
         let mut worker = null_mut();
-        // SAFETY: the context was just made, the parameters have the layout of the header, and `worker` is writable.
+        // SAFETY: the context was just made, the parameters have the layout of the header, and
+        // `worker` is writable.
         let status = unsafe {
             (functions.worker_create)(context.context, &raw const parameters, &raw mut worker)
         };
@@ -552,7 +558,8 @@ impl UcxWorker {
             callback: Some(on_message),
             argument: new.shared.as_ptr().cast(),
         };
-        // SAFETY: the handler has the type that the library calls, and its argument is freed after the worker.
+        // SAFETY: the handler has the type that the library calls, and its argument is freed after
+        // the worker.
         let status = unsafe { (functions.worker_set_am_recv_handler)(worker, &raw const handler) };
         check(functions, "ucp_worker_set_am_recv_handler", status)?;
         let (mut address, mut bytes) = (null_mut(), 0);
@@ -570,7 +577,8 @@ impl UcxWorker {
     /// Returns the descriptor that reports work for [`progress`](Self::progress). It becomes
     /// readable if [`arm`](Self::arm) has returned `true` before.
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the library keeps the descriptor open until the worker is destroyed, and `self` is borrowed.
+        // SAFETY: the library keeps the descriptor open until the worker is destroyed, and `self`
+        // is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.event_fd) }
     }
 
@@ -580,8 +588,8 @@ impl UcxWorker {
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: new() has made it from a box. Only this value and the callbacks access it, and no callback runs, as
-        // no method that calls the library holds this reference meanwhile.
+        // SAFETY: new() has made it from a box. Only this value and the callbacks access it, and no
+        // callback runs, as no method that calls the library holds this reference meanwhile.
         unsafe { self.shared.as_ref() }
     }
 
@@ -609,8 +617,8 @@ impl UcxWorker {
 
     /// Adds a connection to which frames can arrive. Returns the connection, the word that these
     /// frames must contain (made of `random`), and a flag that is `true` if
-    /// [`receive`](Self::receive) has something to return. Fails if there are 2^20 connections; a closed
-    /// one counts until its last operations are complete.
+    /// [`receive`](Self::receive) has something to return. Fails if there are 2^20 connections; a
+    /// closed one counts until its last operations are complete.
     pub(crate) fn open(
         &mut self,
         random: u64,
@@ -656,9 +664,9 @@ impl UcxWorker {
             unused: [0; 8],
         };
         let mut endpoint = null_mut();
-        // SAFETY: the worker exists; the parameters have the layout of the header; the address is followed by zeros,
-        // so that reading a malformed one stays within the vector for as far as its fields are long; the argument of
-        // the callback is freed after the worker.
+        // SAFETY: the worker exists; the parameters have the layout of the header; the address is
+        // followed by zeros, so that reading a malformed one stays within the vector for as far as
+        // its fields are long; the argument of the callback is freed after the worker.
         let status = unsafe {
             (self.functions.ep_create)(self.worker, &raw const parameters, &raw mut endpoint)
         };
@@ -671,8 +679,8 @@ impl UcxWorker {
         Ok(())
     }
 
-    /// Sends a frame, or starts to send it; `fill` appends its body. Returns the number of bytes that are being sent;
-    /// fails if the connection has failed.
+    /// Sends a frame, or starts to send it; `fill` appends its body. Returns the number of bytes
+    /// that are being sent; fails if the connection has failed.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -707,8 +715,9 @@ impl UcxWorker {
         let endpoint = connection.endpoint;
         let job = Box::into_raw(job);
         let parameters = request_parameters(AM_SEND_FLAG_EAGER, on_sent, job);
-        // SAFETY: the endpoint exists, as on_closed() clears the pointer; the message stays where it is until
-        // on_sent() or the code below frees the job; the parameters have the layout of the header.
+        // SAFETY: the endpoint exists, as on_closed() clears the pointer; the message stays where
+        // it is until on_sent() or the code below frees the job; the parameters have the layout of
+        // the header.
         let pointer = unsafe {
             let (id, data) = (MESSAGE_ID, start.cast());
             (functions.am_send_nbx)(endpoint, id, null(), 0, data, bytes, &raw const parameters)
@@ -718,7 +727,8 @@ impl UcxWorker {
             Started::Completed => OK,
             Started::Failed(status) => status,
         };
-        // SAFETY: the box was made above, and the callback is not called for an operation without a request.
+        // SAFETY: the box was made above, and the callback is not called for an operation without a
+        // request.
         let mut job = unsafe { Box::from_raw(job) };
         self.shared_mut().finish_message(id, bytes, status);
         if job.message.capacity() > SPARE_BUFFER_BYTES_MAX {
@@ -783,8 +793,9 @@ impl UcxWorker {
         };
         let is_reported = connection.failure == PeerFailure::Reported;
         let forces = (failed || is_peer_gone) && is_reported;
-        // The library cannot force the end of a connection whose failures it does not report. What is being sent
-        // there through shared memory is never taken, so the endpoint stays until the worker is destroyed.
+        // The library cannot force the end of a connection whose failures it does not report. What
+        // is being sent there through shared memory is never taken, so the endpoint stays until the
+        // worker is destroyed.
         let stays = is_peer_gone && !failed && !is_reported && connection.outstanding_count > 0;
         connection.is_endpoint_closing = !stays && !endpoint.is_null();
         shared.arrived_bytes -= dropped_bytes;
@@ -802,7 +813,8 @@ impl UcxWorker {
         if let Started::Pending = Started::from_pointer(pointer) {
             return;
         }
-        // SAFETY: the box was made above, and the callback is not called for an operation without a request.
+        // SAFETY: the box was made above, and the callback is not called for an operation without a
+        // request.
         drop(unsafe { Box::from_raw(job) });
         let shared = self.shared_mut();
         shared.finish_close(id);
@@ -817,7 +829,8 @@ impl Drop for UcxWorker {
         let began = Instant::now();
         while self.shared().connections.iter().flatten().any(|it| it.is_endpoint_closing) {
             if began.elapsed() >= CLOSE_TIMEOUT {
-                // The library refuses to destroy a worker whose endpoints are being closed, so this one leaks.
+                // The library refuses to destroy a worker whose endpoints are being closed, so this
+                // one leaks.
                 std::mem::forget(Arc::clone(&self.context));
                 return;
             }
@@ -825,10 +838,11 @@ impl Drop for UcxWorker {
                 std::thread::sleep(CLOSE_INTERVAL);
             }
         }
-        // SAFETY: new() has made the worker, and nothing uses it any more. Callbacks that run meanwhile find `Shared`.
+        // SAFETY: new() has made the worker, and nothing uses it any more. Callbacks that run
+        // meanwhile find `Shared`.
         unsafe { (self.functions.worker_destroy)(self.worker) };
-        // SAFETY: new() has leaked this box, and without the worker no callback has the pointer. Messages that were
-        // never sent leak.
+        // SAFETY: new() has leaked this box, and without the worker no callback has the pointer.
+        // Messages that were never sent leak.
         drop(unsafe { Box::from_raw(self.shared.as_ptr()) });
     }
 }

@@ -74,7 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // A quarter of the usual number, as each case has some hundred frames. PROPTEST_CASES raises it.
+    // A quarter of the usual number, as each case has some hundred frames. PROPTEST_CASES raises
+    // it.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]

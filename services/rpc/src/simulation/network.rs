@@ -1,4 +1,5 @@
-//! Simulated network: byte streams with delays, small windows, pieces, cuts and silence, all drawn from one seed.
+//! Simulated network: byte streams with delays, small windows, pieces, cuts and silence, all drawn
+//! from one seed.
 
 use crate::CloseReason;
 use crate::clock;
@@ -18,8 +19,8 @@ thread_local! {
     static FLOODED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records whether an endpoint of this thread closes a connection because of unread answers. The caller
-/// drops the port next.
+/// Records whether an endpoint of this thread closes a connection because of unread answers. The
+/// caller drops the port next.
 pub fn record_close_reason(why: &CloseReason) {
     FLOODED.set(*why == CloseReason::AnswersUnread);
 }
@@ -80,7 +81,8 @@ struct Pipe {
 struct CableState {
     random: SimulationRandom,
     network: NetworkProperties,
-    /// Directions of the connection: the bytes that the connector sends, and those that the acceptor sends.
+    /// Directions of the connection: the bytes that the connector sends, and those that the
+    /// acceptor sends.
     pipes: [Pipe; 2],
     is_reset: bool,
     /// `true` if no more bytes arrive and neither end is notified.

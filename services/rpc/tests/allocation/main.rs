@@ -42,8 +42,9 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
     let text = "x".repeat(3000);
     let mut round = || {
         let before = allocations_count();
-        // The result is stored in the table of calls. That of a call which is waited for may be taken from shared
-        // memory instead, so that the table would have made room for it only in a later round.
+        // The result is stored in the table of calls. That of a call which is waited for may be
+        // taken from shared memory instead, so that the table would have made room for it only in a
+        // later round.
         let echo = client.start::<_, ()>(peer, ECHO, text.as_str()).unwrap();
         let result = loop {
             if let Some(result) = client.test(echo) {
@@ -56,7 +57,8 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
             let sum: u64 = client.call(peer, ADD.with_provider(3), &(number, 2 * number)).unwrap();
             assert_eq!(sum, 3 * number);
             client.call::<_, (u64, u8)>(peer, ECHO, &(number, 1u8)).unwrap();
-            // Too long for a slot. The result is decoded as `()`, so that no string is allocated for it.
+            // Too long for a slot. The result is decoded as `()`, so that no string is allocated
+            // for it.
             let echo = client.start::<_, ()>(peer, ECHO, text.as_str()).unwrap();
             client.wait(echo).unwrap();
         }

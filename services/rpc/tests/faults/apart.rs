@@ -137,7 +137,8 @@ pub fn here() -> ExitCode {
     let mut there =
         Other::spawned(Command::new("unshare").arg("-n").arg(program).args(["there", PLACE]));
     let id = there.id().to_string();
-    // unshare replaces itself by the program after entering the namespace, so it may not be there yet.
+    // unshare replaces itself by the program after entering the namespace, so it may not be there
+    // yet.
     let ours = std::fs::read_link("/proc/self/ns/net").expect("proc is mounted");
     while std::fs::read_link(format!("/proc/{id}/ns/net")).ok().as_ref() == Some(&ours) {
         std::thread::sleep(Duration::from_millis(1));

@@ -21,7 +21,8 @@ pub fn kills_count() -> u32 {
     if is_long() { 200 } else { 5 }
 }
 
-/// Open files and mappings of this process. Shared memory has no name, so no file of it can be left.
+/// Open files and mappings of this process. Shared memory has no name, so no file of it can be
+/// left.
 #[derive(Debug, PartialEq)]
 pub struct Belongings {
     files: Vec<String>,
@@ -125,7 +126,8 @@ impl Drop for Other {
     }
 }
 
-/// Time at which a process was killed, and time at which it had ended; in between, the kernel closes its files.
+/// Time at which a process was killed, and time at which it had ended; in between, the kernel
+/// closes its files.
 #[derive(Debug, Clone, Copy)]
 pub struct Killed {
     at: Instant,

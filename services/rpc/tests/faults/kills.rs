@@ -91,7 +91,8 @@ fn transfers_come_out(
     alive
 }
 
-/// Kills that child after a random time, while `meanwhile` runs until it notices. Returns when it noticed.
+/// Kills that child after a random time, while `meanwhile` runs until it notices. Returns when it
+/// noticed.
 fn killed_while(role: Other, alive_us_max: u64, meanwhile: impl FnOnce()) -> (Instant, Killed) {
     let alive_us = random_below(alive_us_max);
     let killer = std::thread::spawn(move || {
@@ -225,7 +226,8 @@ pub fn clients_are_killed() {
     }
 }
 
-/// Role: connects without end, and ends each connection by `disconnect` or by dropping the endpoint.
+/// Role: connects without end, and ends each connection by `disconnect` or by dropping the
+/// endpoint.
 pub fn greet(address: &str) -> ExitCode {
     let address = address.parse().expect("an address");
     say("connected");

@@ -92,8 +92,8 @@ pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
     assert!(place.exists());
 }
 
-/// A forked child drops the parent's endpoint, which a thread of the parent serves: the child ends, and the socket and
-/// its lock stay.
+/// A forked child drops the parent's endpoint, which a thread of the parent serves: the child ends,
+/// and the socket and its lock stay.
 pub fn child_drops_a_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("socket");

@@ -282,7 +282,8 @@ fn requests_that_arrive_together_are_all_handled_after_one_notification() {
 #[test]
 fn nested_calls_between_two_endpoints_return_their_results() {
     for how in EACH {
-        // The server calls its caller with half of the number, and the caller calls back, down to zero.
+        // The server calls its caller with half of the number, and the caller calls back, down to
+        // zero.
         let down = Method::new("down");
         let handler = move |context: &mut handover_rpc::Context<'_>, number: u32| {
             let peer = context.peer();
@@ -505,8 +506,9 @@ fn path_with_a_held_lock_is_in_use_before_its_owner_listens() {
         "{refused}"
     );
     assert_eq!(path.metadata().unwrap().ino(), inode, "it was stolen");
-    // That server is killed: its lock is free, and its files do not prevent listening. Not by closing the file: a child
-    // that another test has just forked holds it open until it executes a program.
+    // That server is killed: its lock is free, and its files do not prevent listening. Not by
+    // closing the file: a child that another test has just forked holds it open until it executes a
+    // program.
     flock(&lock, FlockOperation::Unlock).unwrap();
     second.listen(&address).unwrap();
     drop(second);
@@ -523,7 +525,8 @@ fn long_messages_wrap_around_the_smallest_shared_buffer() {
     let peer = client.connect(&server.address).unwrap();
     let text = |number: u32| format!("{number:01000}");
     let within = Duration::from_secs(20);
-    // Three calls are in flight: if only one were, its answer would free the whole buffer each time.
+    // Three calls are in flight: if only one were, its answer would free the whole buffer each
+    // time.
     let mut calls = VecDeque::new();
     for number in 0..100 {
         calls.push_back(client.start_within(peer, ECHO, &text(number), within).unwrap());
@@ -557,7 +560,8 @@ fn requests_beyond_the_queue_limit_are_refused_and_their_sender_stays_connected(
         let long = "7".repeat(64 << 10);
         let calls: Vec<_> =
             (0..40).map(|_| client.start::<_, String>(peer, ECHO, &long).unwrap()).collect();
-        // This request exceeds the limit of put-off requests, so its refusal comes while the handler is busy.
+        // This request exceeds the limit of put-off requests, so its refusal comes while the
+        // handler is busy.
         let last = client.wait(calls[39]);
         assert_eq!(last.map(|_| ()), Err(CallError::PeerFull), "{how}");
         held.store(false, Ordering::SeqCst);
@@ -609,7 +613,8 @@ fn file_that_is_not_a_socket_is_not_removed() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
 }
 
-/// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues are too short.
+/// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues
+/// are too short.
 fn has_room_for(connections_count: u64) -> bool {
     let files = getrlimit(Resource::Nofile);
     let wanted = 2 * connections_count + 200;
@@ -826,7 +831,8 @@ fn client_reads_the_last_result_of_a_server_that_ended_with_unread_requests() {
     let _ = client.wait(other);
 }
 
-/// Creates a listener that accepts no connection any more, with its address and the connections that fill its queue.
+/// Creates a listener that accepts no connection any more, with its address and the connections
+/// that fill its queue.
 fn full_listener(how: &str) -> (OwnedFd, Address, Vec<OwnedFd>) {
     let family = if how == "tcp" { AddressFamily::INET } else { AddressFamily::UNIX };
     let socket = || {

@@ -122,7 +122,8 @@ impl Drop for Server {
     }
 }
 
-/// Pulls the whole memory in pieces, many at a time, and pushes it back with every byte inverted. Returns the path.
+/// Pulls the whole memory in pieces, many at a time, and pushes it back with every byte inverted.
+/// Returns the path.
 fn turn_over(
     context: &mut Context<'_>,
     (handle, piece, shared): (BulkHandle, u64, bool),
@@ -385,7 +386,8 @@ fn transfer_beyond_transfers_max_is_refused_and_moves_nothing() {
         let (mut client, peer) = server.client(&way);
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
         let (ours, part) = (BulkMemory::plain(vec![0; 100]), BulkPart::new(100));
-        // The first transfer waits until the memory is attached; later ones may be done as soon as they are started.
+        // The first transfer waits until the memory is attached; later ones may be done as soon as
+        // they are started.
         let first =
             client.start_pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
         let second = client.start_pull(peer, &handle, &ours, part);

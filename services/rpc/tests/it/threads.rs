@@ -1,4 +1,5 @@
-//! Tests of where handlers run and which thread drives the endpoint: pool fibers, and `start_progress`.
+//! Tests of where handlers run and which thread drives the endpoint: pool fibers, and
+//! `start_progress`.
 
 use crate::gate::gate;
 use handover_fiber::block_on;
@@ -279,7 +280,8 @@ fn calls_are_awaited_and_cancelled() {
     assert_eq!(block_on(held), Ok(()));
     assert_eq!(block_on(second), Ok(2));
     assert_eq!(begun.load(Ordering::SeqCst), before + 1);
-    // A call with an answer has nothing to cancel, and a call through an endpoint that nobody drives ends.
+    // A call with an answer has nothing to cancel, and a call through an endpoint that nobody
+    // drives ends.
     let done = caller.start::<_, u64>(peer, DOUBLE, &4u64).unwrap();
     assert_eq!(caller.call(peer, DOUBLE, &5u64), Ok(10u64));
     done.cancel();

@@ -1,7 +1,7 @@
 //! Simulation of a kernel that revokes the access to other processes.
 
-/// Makes `process_vm_readv(2)` and `process_vm_writev(2)` fail with `EPERM`, for this thread and the
-/// threads that it starts afterwards, until they end.
+/// Makes `process_vm_readv(2)` and `process_vm_writev(2)` fail with `EPERM`, for this thread and
+/// the threads that it starts afterwards, until they end.
 pub fn process_copies() -> std::io::Result<()> {
     let number = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
     let equals = |call: libc::c_long, [yes, no]: [u8; 2]| {

@@ -1,9 +1,10 @@
 //! A copy of the process.
 
-/// Runs `child` in a forked child of this process, and returns its exit status. The child then ends without running
-/// destructors.
+/// Runs `child` in a forked child of this process, and returns its exit status. The child then ends
+/// without running destructors.
 pub fn run_in_child(child: impl FnOnce()) -> i32 {
-    // SAFETY: takes no arguments. The child has one thread, and calls only what glibc supports after a fork.
+    // SAFETY: takes no arguments. The child has one thread, and calls only what glibc supports
+    // after a fork.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork failed");
     if pid == 0 {

@@ -72,8 +72,8 @@ pub struct handover_rpc_range {
 
 /// Allocates zeroed memory of `bytes` bytes, which peers on this machine can map.
 ///
-/// Errors: `HANDOVER_OUT_OF_MEMORY`.
-/// Threads: any. Blocking: while the pages are allocated. Ownership: the caller destroys the memory.
+/// Errors: `HANDOVER_OUT_OF_MEMORY`. Threads: any. Blocking: while the pages are allocated.
+/// Ownership: the caller destroys the memory.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_memory_create(
@@ -101,8 +101,8 @@ fn check_range(memory: &BulkMemory, offset: u64, bytes: usize) -> Outcome {
 
 /// Copies `bytes_count` bytes from `offset` of the memory to `into`.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for a range beyond the end of the memory.
-/// Threads: any number at the same time; bytes that a peer is writing may be old or new. Blocking: never.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a range beyond the end of the memory. Threads: any
+/// number at the same time; bytes that a peer is writing may be old or new. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn handover_rpc_memory_read(
@@ -151,21 +151,24 @@ pub extern "C" fn handover_rpc_memory_bytes(memory: Option<&handover_rpc_memory>
     memory.map_or(0, |it| it.memory.len_bytes())
 }
 
-/// Destroys a memory; null is ignored. If it is registered, or in use by a peer, its pages are freed when that ends.
+/// Destroys a memory; null is ignored. If it is registered, or in use by a peer, its pages are
+/// freed when that ends.
 ///
-/// Threads: any, while no other thread uses the handle. Blocking: never. Ownership: the handle is invalid afterwards.
+/// Threads: any, while no other thread uses the handle. Blocking: never. Ownership: the handle is
+/// invalid afterwards.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_memory_destroy(memory: Option<Box<handover_rpc_memory>>) {
     drop(memory);
 }
 
-/// Registers a memory with an endpoint, and stores its handle in `bulk`. Peers that have the handle can use the memory
-/// as `rights` (a `handover_rpc_rights`) allow.
+/// Registers a memory with an endpoint, and stores its handle in `bulk`. Peers that have the handle
+/// can use the memory as `rights` (a `handover_rpc_rights`) allow.
 ///
-/// Errors: `HANDOVER_INVALID_ARGUMENT` for other rights; `HANDOVER_FULL` for too many memories; `HANDOVER_SYSTEM`.
-/// Threads: one at a time, within a handler too. Blocking: never. Ownership: the endpoint keeps the memory until
-/// `handover_rpc_withdraw` or its end, even if the memory's handle is destroyed.
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for other rights; `HANDOVER_FULL` for too many memories;
+/// `HANDOVER_SYSTEM`. Threads: one at a time, within a handler too. Blocking: never. Ownership: the
+/// endpoint keeps the memory until `handover_rpc_withdraw` or its end, even if the memory's handle
+/// is destroyed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_expose(
@@ -197,16 +200,18 @@ pub extern "C" fn handover_rpc_expose(
     })
 }
 
-/// Ends the registration of a memory, and notifies the peers that use it. Waits for at most `timeout_ns` until peers
-/// that access it through UCX have released it.
+/// Ends the registration of a memory, and notifies the peers that use it. Waits for at most
+/// `timeout_ns` until peers that access it through UCX have released it.
 ///
-/// Peers that have mapped it use it until they have read the notification, and may write it until then. Destroy it, or
-/// use it again only after each such peer has answered a call that began after this one.
+/// Peers that have mapped it use it until they have read the notification, and may write it until
+/// then. Destroy it, or use it again only after each such peer has answered a call that began after
+/// this one.
 ///
-/// Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory; `HANDOVER_TIMED_OUT` if a peer still
-/// accesses it through UCX: call again, or disconnect the peer.
-/// Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`. Ownership: once this succeeds, the
-/// endpoint no longer keeps the memory; the program still destroys the memory's handle.
+/// Errors: `HANDOVER_NOT_FOUND` if this endpoint has registered no such memory;
+/// `HANDOVER_TIMED_OUT` if a peer still accesses it through UCX: call again, or disconnect the
+/// peer. Threads: one at a time, within a handler too. Blocking: up to `timeout_ns`. Ownership:
+/// once this succeeds, the endpoint no longer keeps the memory; the program still destroys the
+/// memory's handle.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_withdraw(
@@ -226,8 +231,9 @@ pub extern "C" fn handover_rpc_withdraw(
     })
 }
 
-/// Reads a bulk handle from the bytes of a message, at most `HANDOVER_RPC_BULK_BYTES` of `bytes_count`; stores it in
-/// `bulk`, and the length of its memory in `memory_bytes`, unless that is null. `bytes` and `bulk` may overlap.
+/// Reads a bulk handle from the bytes of a message, at most `HANDOVER_RPC_BULK_BYTES` of
+/// `bytes_count`; stores it in `bulk`, and the length of its memory in `memory_bytes`, unless that
+/// is null. `bytes` and `bulk` may overlap.
 ///
 /// Errors: `HANDOVER_INVALID_ARGUMENT` if the bytes are no handle.
 /// Threads: any. Blocking: never. Ownership: the bytes are copied.
@@ -247,7 +253,8 @@ pub unsafe extern "C" fn handover_rpc_bulk_read(
             HANDOVER_INVALID_ARGUMENT.because(format_args!("bytes: not a handle: {error}"))
         })?;
         let encoded = handover_rpc_bulk::encode(&handle)?;
-        // SAFETY: the header demands memory for a handle. `bytes`, which it may overlap, is not read any more.
+        // SAFETY: the header demands memory for a handle. `bytes`, which it may overlap, is not
+        // read any more.
         unsafe { place.write(encoded) };
         put(memory_bytes, handle.len_bytes());
         Ok(())
@@ -283,11 +290,11 @@ fn parse_transfer<'a>(
 
 /// Copies a range of the peer's memory into the local memory, and waits until that is done.
 ///
-/// Errors: `HANDOVER_REFUSED` for a handle, range or right that the peer does not accept; `HANDOVER_INVALID_ARGUMENT` for
-/// a range beyond the local memory; `HANDOVER_TIMED_OUT` and `HANDOVER_DISCONNECTED`, after which a part may have been
-/// copied; `HANDOVER_SYSTEM`; `HANDOVER_FULL`.
-/// Threads: one at a time, within a handler too. Blocking: up to `range->timeout_ns`. Ownership: `memory` stays the
-/// program's.
+/// Errors: `HANDOVER_REFUSED` for a handle, range or right that the peer does not accept;
+/// `HANDOVER_INVALID_ARGUMENT` for a range beyond the local memory; `HANDOVER_TIMED_OUT` and
+/// `HANDOVER_DISCONNECTED`, after which a part may have been copied; `HANDOVER_SYSTEM`;
+/// `HANDOVER_FULL`. Threads: one at a time, within a handler too. Blocking: up to
+/// `range->timeout_ns`. Ownership: `memory` stays the program's.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_rpc_pull(

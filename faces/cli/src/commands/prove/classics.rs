@@ -65,7 +65,8 @@ struct FigurePair {
 /// figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// Creates a pair of the figure that `read` finds in a program's output and the suite's figure `id` of `contender`.
+/// Creates a pair of the figure that `read` finds in a program's output and the suite's figure `id`
+/// of `contender`.
 const fn pair(
     figure: &'static str,
     read: ReadNs,
@@ -98,8 +99,9 @@ static PROGRAMS: &[ClassicProgram] = &[
         pairs: &[pair("", latency_ns, "rpc/tcp-spin", "handover", "")],
     },
     ClassicProgram {
-        // As many calls as in a round of the suite: where a processor polls before it halts, as in many virtual
-        // machines, it adapts to the sleeps of the past, and later calls may take half as long again.
+        // As many calls as in a round of the suite: where a processor polls before it halts, as in
+        // many virtual machines, it adapts to the sleeps of the past, and later calls may take half
+        // as long again.
         line: "margo-p2p-latency -n tcp:// --config {\"spin_ns_max\":0} -i 200 -w 10",
         pairs: &[pair("", latency_ns, "rpc/tcp", "handover", "")],
     },

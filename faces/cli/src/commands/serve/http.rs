@@ -175,7 +175,8 @@ fn try_serve_connection(
     respond: impl FnOnce(&Request) -> Response,
 ) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    // One limit for all reads: a browser that sends a byte from time to time keeps its connection no longer.
+    // One limit for all reads: a browser that sends a byte from time to time keeps its connection
+    // no longer.
     let deadline = Instant::now() + request_timeout;
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];

@@ -18,8 +18,8 @@ pub struct TraceExport {
     /// Format: perfetto, chrome, folded, flamegraph or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: ExportFormat,
-    /// Output file; - for standard output [default: the first FILE, with .pftrace, .json, .folded, .svg or
-    /// .csv instead of .trace]
+    /// Output file; - for standard output [default: the first FILE, with .pftrace, .json, .folded,
+    /// .svg or .csv instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Write separate stacks for each thread (with --to folded or flamegraph)

@@ -40,12 +40,12 @@ pub struct TraceRecord {
     /// Policy for events that overflow the ring
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
-    /// Size of each thread's ring, 8KiB to 4GiB, allocated in /dev/shm at the thread's first event [default: 4MiB;
-    /// with `last`, 1MiB]
+    /// Size of each thread's ring, 8KiB to 4GiB, allocated in /dev/shm at the thread's first event
+    /// [default: 4MiB; with `last`, 1MiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_ring_size)]
     pub ring: Option<ByteSize>,
-    /// Maximum time for which a thread waits for space in its full ring, before events are lost [default: 50; for
-    /// probes of Rust programs, 0]
+    /// Maximum time for which a thread waits for space in its full ring, before events are lost
+    /// [default: 50; for probes of Rust programs, 0]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(..=3_600_000))]
     pub wait: Option<u32>,
     /// Run the program even if it contains nothing to trace, because it may start programs that do

@@ -14,8 +14,9 @@ pub(super) unsafe fn copy(_width_bytes: usize, from: *const u8, to: *mut u8, byt
     if bytes == 0 {
         return;
     }
-    // SAFETY: reads and writes `bytes` bytes, which the caller promises to be accessible, in pieces of 64, of which a
-    // block is a multiple; prefetching cannot fault. The barrier orders the stores before a later one.
+    // SAFETY: reads and writes `bytes` bytes, which the caller promises to be accessible, in pieces
+    // of 64, of which a block is a multiple; prefetching cannot fault. The barrier orders the
+    // stores before a later one.
     unsafe {
         core::arch::asm!(
             "2:",

@@ -60,8 +60,8 @@ macro_rules! blocks {
                 // SAFETY: as for `first`: the fourth of the four widths.
                 let fourth: $held = unsafe { $load(place(3)) };
                 let place = |part: usize| target.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: the offset is below `bytes` and aligned like the source; the caller is the
-                // only one that accesses the target.
+                // SAFETY: the offset is below `bytes` and aligned like the source; the caller is
+                // the only one that accesses the target.
                 unsafe { $store(place(0), first) };
                 // SAFETY: as for `first`: the second of the four widths of the target.
                 unsafe { $store(place(1), second) };

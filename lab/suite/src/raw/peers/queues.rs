@@ -29,7 +29,8 @@ macro_rules! queues {
         mod $module {
             use super::{QueueFunctions, c_void};
 
-            // SAFETY: the macro QUEUE in `c/peers.cpp` defines these functions with these signatures.
+            // SAFETY: the macro QUEUE in `c/peers.cpp` defines these functions with these
+            // signatures.
             unsafe extern "C" {
                 #[link_name = concat!("handover_", $c, "_new")]
                 fn new(slots_count: usize) -> *mut c_void;

@@ -66,8 +66,8 @@ extern "C" fn call_closure<F: FnMut()>(closure: *mut c_void) {
     closure();
 }
 
-/// Calls `serve` with the descriptors of the streams, and with a function and its argument that call
-/// `set_up`. `serve` returns the number of messages, or a negated errno.
+/// Calls `serve` with the descriptors of the streams, and with a function and its argument that
+/// call `set_up`. `serve` returns the number of messages, or a negated errno.
 fn run<F: FnMut()>(
     streams: Vec<TcpStream>,
     mut set_up: F,
@@ -96,9 +96,9 @@ impl Server {
     }
 }
 
-/// Echoes complete messages with OpenSSL until all streams are closed; returns the number of messages. No
-/// message may be longer than `buffer_bytes`; the streams are non-blocking. `pem` holds the certificate and its
-/// key. Calls `set_up` when all handshakes are complete.
+/// Echoes complete messages with OpenSSL until all streams are closed; returns the number of
+/// messages. No message may be longer than `buffer_bytes`; the streams are non-blocking. `pem`
+/// holds the certificate and its key. Calls `set_up` when all handshakes are complete.
 #[cfg(handover_openssl)]
 pub(crate) fn serve_by_openssl<F: FnMut()>(
     streams: Vec<TcpStream>,
@@ -108,8 +108,8 @@ pub(crate) fn serve_by_openssl<F: FnMut()>(
 ) -> io::Result<u64> {
     run(streams, set_up, |fds, set_up, context| {
         let (first, count) = (fds.as_ptr(), fds.len());
-        // SAFETY: the function owns the descriptors from here on; `fds`, `pem` and the closure behind
-        // `context` outlive the call.
+        // SAFETY: the function owns the descriptors from here on; `fds`, `pem` and the closure
+        // behind `context` outlive the call.
         unsafe { handover_openssl_serve(first, count, buffer_bytes, pem.as_ptr(), set_up, context) }
     })
 }

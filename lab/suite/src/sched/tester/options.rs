@@ -200,7 +200,8 @@ impl TesterOptions {
 }
 
 impl Default for TesterOptions {
-    /// Returns options for one flow, the algorithm `rr`, 1 to 20 queued packets, and a million steps.
+    /// Returns options for one flow, the algorithm `rr`, 1 to 20 queued packets, and a million
+    /// steps.
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Rr,

@@ -25,8 +25,9 @@ pub(super) unsafe fn switch(
     request: *mut (),
 ) -> (*const Context, *mut ()) {
     let (suspended, received): (*const Context, *mut ());
-    // SAFETY: the instructions save and restore SP, X19 and X29; all other registers are operands or
-    // declared as changed. The caller guarantees that both contexts and the stack of `to` are valid.
+    // SAFETY: the instructions save and restore SP, X19 and X29; all other registers are operands
+    // or declared as changed. The caller guarantees that both contexts and the stack of `to` are
+    // valid.
     unsafe {
         std::arch::asm!(
             // LLVM reserves these two, so that they cannot be declared as changed.
@@ -42,8 +43,8 @@ pub(super) unsafe fn switch(
             // From here on, this is the other stack.
             "add sp, x9, #32",
             // To the label below, in this or another inlined copy, or to the start of a function of
-            // type EntryFn. X0, X1 and X2 are the arguments of that function; otherwise the first two
-            // are the results.
+            // type EntryFn. X0, X1 and X2 are the arguments of that function; otherwise the first
+            // two are the results.
             "br x10",
             "2:",
             stack_pointer = const STACK_POINTER_OFFSET,

@@ -42,8 +42,8 @@ pub(super) unsafe fn switch(
             "pop rbx",
             "pop rbp",
             // To the label below, in this or another inlined copy, or to the start of a function of
-            // type EntryFn. RDI, RSI and RDX are the arguments of that function; otherwise the first
-            // two are the results.
+            // type EntryFn. RDI, RSI and RDX are the arguments of that function; otherwise the
+            // first two are the results.
             "jmp rax",
             "2:",
             stack_pointer = const STACK_POINTER_OFFSET,

@@ -1,4 +1,5 @@
-//! Values in slices: the slots of a ring between two positions, which are one or two pieces of memory.
+//! Values in slices: the slots of a ring between two positions, which are one or two pieces of
+//! memory.
 
 use super::{Consumer, Producer, SpscShared};
 use crate::{ChunkError, stage};
@@ -31,10 +32,11 @@ impl<T> Pieces<T> {
     /// Returns the slots as slices.
     ///
     /// # Safety
-    /// The slots hold values, and no other thread accesses them during `'a`; this thread writes none of them.
+    /// The slots hold values, and no other thread accesses them during `'a`; this thread writes
+    /// none of them.
     unsafe fn as_slices<'a>(&self) -> (&'a [T], &'a [T]) {
-        // SAFETY: new() took the pointer and the length from the allocation of the rows, which are aligned for T; the
-        // slots are filled and not written, as the caller guarantees.
+        // SAFETY: new() took the pointer and the length from the allocation of the rows, which are
+        // aligned for T; the slots are filled and not written, as the caller guarantees.
         let first = unsafe { slice::from_raw_parts(self.first, self.first_len) };
         // SAFETY: as for the first.
         let second = unsafe { slice::from_raw_parts(self.second, self.second_len) };
@@ -46,10 +48,11 @@ impl<T> Pieces<T> {
     /// # Safety
     /// The slots hold values, and nothing else accesses them during `'a`.
     unsafe fn as_mut_slices<'a>(&self) -> (&'a mut [T], &'a mut [T]) {
-        // SAFETY: new() took the pointer and the length from the allocation of the rows, which are aligned for T; the
-        // slots are filled and not accessed elsewhere, as the caller guarantees.
+        // SAFETY: new() took the pointer and the length from the allocation of the rows, which are
+        // aligned for T; the slots are filled and not accessed elsewhere, as the caller guarantees.
         let first = unsafe { slice::from_raw_parts_mut(self.first, self.first_len) };
-        // SAFETY: as for the first, of which it has no slot: both have at most as many slots as the ring has rows.
+        // SAFETY: as for the first, of which it has no slot: both have at most as many slots as the
+        // ring has rows.
         let second = unsafe { slice::from_raw_parts_mut(self.second, self.second_len) };
         (first, second)
     }
@@ -72,15 +75,16 @@ impl<T: Copy> Producer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ChunkError::TooFew`] if fewer than `count` slots were vacant at some moment during the call,
-    /// [`ChunkError::Closed`] for ever once the ring is closed.
+    /// [`ChunkError::TooFew`] if fewer than `count` slots were vacant at some moment during the
+    /// call, [`ChunkError::Closed`] for ever once the ring is closed.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// A store of each slot, and a load of the consumer's line if fewer slots are vacant by the position last read. To
-    /// push values that lie in a slice, [`push_slice`](Self::push_slice) writes each slot once only.
+    /// A store of each slot, and a load of the consumer's line if fewer slots are vacant by the
+    /// position last read. To push values that lie in a slice, [`push_slice`](Self::push_slice)
+    /// writes each slot once only.
     pub fn write_chunk(&mut self, count: usize) -> Result<WriteChunk<'_, T>, ChunkError>
     where
         T: Default,
@@ -93,8 +97,9 @@ impl<T: Copy> Producer<T> {
         let pieces = Pieces::new(&self.shared, self.tail, count);
         for (first, len) in [(pieces.first, pieces.first_len), (pieces.second, pieces.second_len)] {
             for index in 0..len {
-                // SAFETY: `index < len`, so that the slot is one of the `count` from the tail on, which vacant_slots()
-                // found below the limit: the consumer has taken their values, and accesses them once published.
+                // SAFETY: `index < len`, so that the slot is one of the `count` from the tail on,
+                // which vacant_slots() found below the limit: the consumer has taken their values,
+                // and accesses them once published.
                 unsafe { first.wrapping_add(index).write(T::default()) };
             }
         }
@@ -116,8 +121,9 @@ impl<T: Copy> Producer<T> {
         let (pushed, refused) = values.split_at(vacant.min(values.len()));
         let pieces = Pieces::new(&self.shared, self.tail, pushed.len());
         let (first, second) = pushed.split_at(pieces.first_len);
-        // SAFETY: `first` has `first_len` values. The slots are among those that vacant_slots() found below the limit:
-        // the consumer has taken their values, and accesses them again once they are published.
+        // SAFETY: `first` has `first_len` values. The slots are among those that vacant_slots()
+        // found below the limit: the consumer has taken their values, and accesses them again once
+        // they are published.
         unsafe { ptr::copy_nonoverlapping(first.as_ptr(), pieces.first, first.len()) };
         // SAFETY: as for the first; `second` has `second_len` values.
         unsafe { ptr::copy_nonoverlapping(second.as_ptr(), pieces.second, second.len()) };
@@ -129,7 +135,8 @@ impl<T: Copy> Producer<T> {
         pushed.len()
     }
 
-    /// Returns the number of vacant slots; reads the consumer's position if fewer than `wanted` are known.
+    /// Returns the number of vacant slots; reads the consumer's position if fewer than `wanted` are
+    /// known.
     fn vacant_slots(&mut self, wanted: usize) -> usize {
         if self.limit - self.tail < wanted as u64 {
             self.limit = self.shared.refresh_limit();
@@ -139,10 +146,12 @@ impl<T: Copy> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Returns a chunk of the `count` oldest values, which are read in place and then popped together.
+    /// Returns a chunk of the `count` oldest values, which are read in place and then popped
+    /// together.
     ///
     /// # Errors
-    /// [`ChunkError::TooFew`] if fewer than `count` values were ready, [`ChunkError::Closed`] if no more can come.
+    /// [`ChunkError::TooFew`] if fewer than `count` values were ready, [`ChunkError::Closed`] if no
+    /// more can come.
     ///
     /// # Blocking
     /// Never.
@@ -192,8 +201,8 @@ impl<T> Consumer<T> {
     }
 }
 
-/// Vacant slots at the end of a ring, to be written in place and pushed by [`commit`](Self::commit). If it is dropped,
-/// nothing is pushed.
+/// Vacant slots at the end of a ring, to be written in place and pushed by
+/// [`commit`](Self::commit). If it is dropped, nothing is pushed.
 #[must_use = "a chunk pushes nothing unless it is committed"]
 pub struct WriteChunk<'a, T: Copy> {
     producer: &'a mut Producer<T>,
@@ -203,12 +212,13 @@ pub struct WriteChunk<'a, T: Copy> {
 }
 
 impl<T: Copy> WriteChunk<'_, T> {
-    /// Returns the slots as two slices, in the order in which they are popped. The second is empty unless the chunk
-    /// goes beyond the end of the ring's memory.
+    /// Returns the slots as two slices, in the order in which they are popped. The second is empty
+    /// unless the chunk goes beyond the end of the ring's memory.
     pub fn as_mut_slices(&mut self) -> (&mut [T], &mut [T]) {
         let pieces = Pieces::new(&self.producer.shared, self.producer.tail, self.len);
-        // SAFETY: write_chunk() wrote default values to these slots, which lie between the tail and the limit; the
-        // consumer does not access them before commit(), which consumes the chunk that the slices borrow mutably.
+        // SAFETY: write_chunk() wrote default values to these slots, which lie between the tail and
+        // the limit; the consumer does not access them before commit(), which consumes the chunk
+        // that the slices borrow mutably.
         unsafe { pieces.as_mut_slices() }
     }
 
@@ -241,8 +251,8 @@ impl<T: Copy> fmt::Debug for WriteChunk<'_, T> {
     }
 }
 
-/// Oldest values of a ring, to be read in place and popped by [`commit`](Self::commit). If it is dropped, all stay in
-/// the ring.
+/// Oldest values of a ring, to be read in place and popped by [`commit`](Self::commit). If it is
+/// dropped, all stay in the ring.
 ///
 /// Sharing a chunk between threads needs `T: Sync`, as sharing a `&[T]` does.
 #[must_use = "a chunk pops nothing unless it is committed"]
@@ -254,15 +264,17 @@ pub struct ReadChunk<'a, T> {
 }
 
 impl<T> ReadChunk<'_, T> {
-    /// Returns the values as two slices, the oldest first. The second is empty unless the chunk goes beyond the end of
-    /// the ring's memory.
+    /// Returns the values as two slices, the oldest first. The second is empty unless the chunk
+    /// goes beyond the end of the ring's memory.
     pub fn as_slices(&self) -> (&[T], &[T]) {
-        // SAFETY: read_chunk() found `len` values from the head on to be ready, which read_tail() has acquired;
-        // they are taken, and their slots released, by commit() only, which consumes the chunk that the slices borrow.
+        // SAFETY: read_chunk() found `len` values from the head on to be ready, which read_tail()
+        // has acquired; they are taken, and their slots released, by commit() only, which consumes
+        // the chunk that the slices borrow.
         unsafe { self.pieces().as_slices() }
     }
 
-    /// Returns the values as two slices, like [`as_slices`](Self::as_slices), to change them in place.
+    /// Returns the values as two slices, like [`as_slices`](Self::as_slices), to change them in
+    /// place.
     pub fn as_mut_slices(&mut self) -> (&mut [T], &mut [T]) {
         // SAFETY: as in as_slices(); the slices borrow the chunk mutably.
         unsafe { self.pieces().as_mut_slices() }
@@ -281,8 +293,8 @@ impl<T> ReadChunk<'_, T> {
     /// Pops and drops the first `count` values.
     ///
     /// # Panics
-    /// If the chunk has fewer than `count` values, which then stay; or if dropping a value panics: that value and those
-    /// before it have been popped.
+    /// If the chunk has fewer than `count` values, which then stay; or if dropping a value panics:
+    /// that value and those before it have been popped.
     ///
     /// # Cost
     /// One store to the consumer's line; for values with a destructor, one call each.

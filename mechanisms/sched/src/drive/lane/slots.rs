@@ -25,8 +25,8 @@ pub(super) struct LaneSlots<const W: usize> {
     lap_shift: u32,
 }
 
-/// Borrowed view of the slots, for loops over many of them. The compiler must assume that an atomic access changes any
-/// memory, but not these copied fields.
+/// Borrowed view of the slots, for loops over many of them. The compiler must assume that an atomic
+/// access changes any memory, but not these copied fields.
 #[derive(Clone, Copy)]
 pub(super) struct SlotsView<'a, const W: usize> {
     lines: &'a [CacheLine],

@@ -1,7 +1,9 @@
-//! Reading and releasing of packets in runs, for arbiters that need not process each packet separately.
+//! Reading and releasing of packets in runs, for arbiters that need not process each packet
+//! separately.
 //!
-//! The loops over the scheduler are in functions of their own, which are not inlined: there the compiler knows that no
-//! other reference reaches the scheduler, and keeps its fields in registers from packet to packet.
+//! The loops over the scheduler are in functions of their own, which are not inlined: there the
+//! compiler knows that no other reference reaches the scheduler, and keeps its fields in registers
+//! from packet to packet.
 
 use super::super::word::{Offer, Token};
 use super::{PendingPacket, PendingPackets, Sweeper, returned_words};
@@ -9,13 +11,14 @@ use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
 
-/// Maximum number of packets of a run: packets that are read from one mailbox, or released, together.
+/// Maximum number of packets of a run: packets that are read from one mailbox, or released,
+/// together.
 const RUN_MAX: usize = 32;
 
 /// Minimum number of released packets to return to their clients while there is other work. It is a
 /// cache line of slots. With fewer, a client that polls would fetch the line while the arbiter is
-/// filling it. For the same reason, smaller batches of a single client are read and returned together,
-/// up to this number of packets.
+/// filling it. For the same reason, smaller batches of a single client are read and returned
+/// together, up to this number of packets.
 pub(super) const RETURNS_MIN: usize = 8;
 
 /// Buffers for packets that the arbiter reads or releases together. A slot has `IN_WORDS` words on
@@ -54,7 +57,8 @@ impl<S: Scheduler<Token>, const IN_WORDS: usize, const OUT_WORDS: usize>
         read + released
     }
 
-    /// Moves packets from the mailboxes to the scheduler, in runs; returns the number of packets moved.
+    /// Moves packets from the mailboxes to the scheduler, in runs; returns the number of packets
+    /// moved.
     #[inline(always)]
     fn read_runs(&mut self, runs: &mut RunBuffers<IN_WORDS, OUT_WORDS>) -> usize {
         let mut read_all = 0;
@@ -281,7 +285,8 @@ fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
     dropped.push(packet);
 }
 
-/// Dequeues packets into `returned`, and their clients into `clients`; returns the number of packets.
+/// Dequeues packets into `returned`, and their clients into `clients`; returns the number of
+/// packets.
 #[inline(never)]
 fn dequeue_run<S: Scheduler<Token>, const OUT_WORDS: usize>(
     scheduler: &mut S,

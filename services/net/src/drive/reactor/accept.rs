@@ -29,8 +29,9 @@ pub(crate) struct Listener<D> {
     latest_target: usize,
 }
 
-/// Thread to which a listener hands connections: its own or another one. Another thread does not exit while its
-/// `AcceptTarget` exists; dropping that unregisters the listener, even if the listener's thread panics.
+/// Thread to which a listener hands connections: its own or another one. Another thread does not
+/// exit while its `AcceptTarget` exists; dropping that unregisters the listener, even if the
+/// listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_this_thread: bool,
@@ -55,8 +56,8 @@ enum TargetChoice {
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens at a `SocketAddr` for plain text, or as [`ListenOptions`] say for TLS; returns the actual address, with
-    /// the port that the kernel chose for port 0.
+    /// Listens at a `SocketAddr` for plain text, or as [`ListenOptions`] say for TLS; returns the
+    /// actual address, with the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
@@ -64,8 +65,9 @@ impl<H: Handler> Reactor<H> {
         self.add_listener(&at.into(), false, Vec::new())
     }
 
-    /// Listens like [`listen`](Self::listen), at an address that event loops share (`SO_REUSEPORT`). Each of
-    /// them makes this call, and the kernel distributes connections among them.
+    /// Listens like [`listen`](Self::listen), at an address that event loops share
+    /// (`SO_REUSEPORT`). Each of them makes this call, and the kernel distributes connections among
+    /// them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -119,7 +121,8 @@ impl<H: Handler> Reactor<H> {
         self.listeners.clear();
     }
 
-    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the event loop.
+    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the
+    /// event loop.
     pub(super) fn accept_from_listener(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
             let Some((choice, target)) = self.choose_target(index) else { return };
@@ -195,7 +198,8 @@ impl<H: Handler> Reactor<H> {
             let inbox = &listener.targets[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push_command(adopt).map_err(|it| it.into_inner()) {
-                // The thread's queue of commands is full, or the thread has ended: this thread keeps it.
+                // The thread's queue of commands is full, or the thread has ended: this thread
+                // keeps it.
                 Err(Command::Adopt(refused, ..)) => {
                     inbox.release_reserved_slot();
                     fd = refused;
@@ -232,7 +236,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Pauses a listener until one of its threads has a free slot, or `ACCEPT_RETRY_NS` have passed.
+    /// Pauses a listener until one of its threads has a free slot, or `ACCEPT_RETRY_NS` have
+    /// passed.
     fn pause(&mut self, index: u16) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         if !listener.is_paused {
@@ -266,7 +271,8 @@ mod tests {
     use std::net::TcpStream;
     use std::sync::Mutex;
 
-    /// Time limit for a connection to reach the kernel's queue, at least ten times the usual duration.
+    /// Time limit for a connection to reach the kernel's queue, at least ten times the usual
+    /// duration.
     const TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
     /// Handler that calls a function for each accepted connection.
@@ -288,7 +294,8 @@ mod tests {
         Reactor::new(config, BytesCodec, Hook(Box::new(on_accept))).expect("a reactor")
     }
 
-    /// Lets `first` listen for itself and for `second`, as [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy) does.
+    /// Lets `first` listen for itself and for `second`, as
+    /// [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy) does.
     fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
         let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
         let here = ListenOptions::new("127.0.0.1:0".parse().expect("parse the address"));

@@ -1,4 +1,5 @@
-//! Service of a connection: sends queued bytes, reads once, handles the messages, and sends all replies together.
+//! Service of a connection: sends queued bytes, reads once, handles the messages, and sends all
+//! replies together.
 
 use super::{Reactor, socket};
 use crate::CloseReason;
@@ -57,8 +58,8 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Serves a connection as if epoll had reported it. Called before a time limit closes it: if the thread was busy,
-    /// bytes that arrived in time may still wait to be read.
+    /// Serves a connection as if epoll had reported it. Called before a time limit closes it: if
+    /// the thread was busy, bytes that arrived in time may still wait to be read.
     pub(super) fn serve_unreported(&mut self, key: ConnKey) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
@@ -101,7 +102,8 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Reads a connection once and handles the messages, then TLS's `close_notify` if the peer sent it.
+    /// Reads a connection once and handles the messages, then TLS's `close_notify` if the peer sent
+    /// it.
     fn read(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         self.read_once(key)?;
         let waits = ConnFlags::BACKLOG.union(ConnFlags::PEER_ENDED).union(ConnFlags::LINGERING);
@@ -396,8 +398,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Shuts down the sending direction, and reads and discards received bytes. A close with unread bytes would reset
-    /// the connection and discard the last bytes sent.
+    /// Shuts down the sending direction, and reads and discards received bytes. A close with unread
+    /// bytes would reset the connection and discard the last bytes sent.
     fn end_and_drain(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::shut_down_sending(slot.fd.as_fd());

@@ -1,4 +1,5 @@
-//! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending data.
+//! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending
+//! data.
 
 use super::memory::BulkMemory;
 use super::part::BulkPart;
@@ -276,8 +277,9 @@ impl BulkExchange<'_> {
         self.send_help_result(id);
     }
 
-    /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it. Remote
-    /// memory operations that have begun continue; they hold the local memory until they are complete.
+    /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it.
+    /// Remote memory operations that have begun continue; they hold the local memory until they are
+    /// complete.
     pub(crate) fn cancel_transfer(&mut self, id: Transfer) {
         let Some(transfer) = self.tables.transfers.remove_active(id) else { return };
         self.tables.copying.retain(|&it| it != id);
@@ -293,7 +295,8 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Stops receiving data with the transfer number `received`, and sending data with the number `sent`.
+    /// Stops receiving data with the transfer number `received`, and sending data with the number
+    /// `sent`.
     fn stop_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
         if self.tables.stop_receiving(peer, received)
             && let Some(link) = self.peers.link_mut(peer)
@@ -365,7 +368,8 @@ impl BulkExchange<'_> {
 
     /// Returns `true` if a bulk message for a peer can be queued: few bytes are queued for it.
     ///
-    /// It does not flush them: the event loop does, and then lets the peer's requests continue that wait for this.
+    /// It does not flush them: the event loop does, and then lets the peer's requests continue that
+    /// wait for this.
     fn has_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
         let max = QUEUED_PER_ITERATION_BYTES_MAX
@@ -632,8 +636,9 @@ impl BulkExchange<'_> {
         Ok(())
     }
 
-    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory and UCX pass its header
-    /// and body together; a stream passes the header first, and once more with an empty body when all data has arrived.
+    /// Handles a data frame: a piece of a transfer that this endpoint receives. Shared memory and
+    /// UCX pass its header and body together; a stream passes the header first, and once more with
+    /// an empty body when all data has arrived.
     pub(crate) fn handle_data_frame(
         &mut self,
         peer: PeerKey,

@@ -1,4 +1,5 @@
-//! Tables of remote memory access: memories registered with the transport, keys of peers' memories, and operations.
+//! Tables of remote memory access: memories registered with the transport, keys of peers' memories,
+//! and operations.
 
 use crate::engine::{BulkHandle, KeyedSegment, PeerKey};
 use std::any::Any;
@@ -66,8 +67,8 @@ impl RemoteOperations {
         self.by_number.values().any(|it| (it.peer, it.memory) == (peer, memory))
     }
 
-    /// Starts to detach a memory whose keys have these numbers. Returns them if no operation uses the
-    /// memory; otherwise [`take_detached`](Self::take_detached) returns them later.
+    /// Starts to detach a memory whose keys have these numbers. Returns them if no operation uses
+    /// the memory; otherwise [`take_detached`](Self::take_detached) returns them later.
     pub(super) fn start_detaching(
         &mut self,
         peer: PeerKey,
@@ -81,8 +82,8 @@ impl RemoteOperations {
         None
     }
 
-    /// Removes a memory that is being detached once no operation uses it. Returns the numbers of its
-    /// keys.
+    /// Removes a memory that is being detached once no operation uses it. Returns the numbers of
+    /// its keys.
     pub(super) fn take_detached(&mut self, peer: PeerKey, memory: u64) -> Option<Vec<usize>> {
         if !self.detaching.contains_key(&(peer, memory)) || self.uses(peer, memory) {
             return None;

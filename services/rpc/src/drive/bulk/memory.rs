@@ -52,8 +52,9 @@ impl BulkMemory {
     /// allocated at once. This is the fastest kind of memory, except for peers over `ucx://`; see
     /// [`Bulk::allocate_memory`](crate::Bulk::allocate_memory).
     ///
-    /// A peer with any right to this memory can read all of it. Read-only rights guard against mistakes, not attacks:
-    /// a hostile process of this user can reopen the memory's file for writing.
+    /// A peer with any right to this memory can read all of it. Read-only rights guard against
+    /// mistakes, not attacks: a hostile process of this user can reopen the memory's file for
+    /// writing.
     ///
     /// # Errors
     /// [`MemoryError::AllocationFailed`] if there is not enough memory.
@@ -64,8 +65,9 @@ impl BulkMemory {
         }
     }
 
-    /// Allocates zeroed memory in an unnamed file of that folder's file system. Only this user can open the file, and
-    /// it disappears with the memory or with a killed process. Peers access it in the same way as a vector.
+    /// Allocates zeroed memory in an unnamed file of that folder's file system. Only this user can
+    /// open the file, and it disappears with the memory or with a killed process. Peers access it
+    /// in the same way as a vector.
     ///
     /// # Errors
     /// [`MemoryError::AllocationFailed`] if there is no such folder, or no space.
@@ -218,7 +220,8 @@ impl BulkMemory {
         })
     }
 
-    /// Returns the first contiguous piece of the `bytes` bytes from `offset` on; `None` if `bytes` is 0.
+    /// Returns the first contiguous piece of the `bytes` bytes from `offset` on; `None` if `bytes`
+    /// is 0.
     #[inline]
     pub(crate) fn first_contiguous_piece(
         &self,

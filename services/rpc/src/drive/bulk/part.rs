@@ -53,8 +53,8 @@ impl BulkPart {
     /// its half: to write for a pull, to read for a push. The peer copies while it is in any of its
     /// endpoint's methods, so this is for peers that wait. After a transfer has failed, was
     /// cancelled, or has passed its deadline, the peer may go on to use the local memory until it
-    /// has read the cancellation, which it does between pieces of 1 MiB. Messages are read in order,
-    /// so the peer no longer accesses that memory once it has answered a later call.
+    /// has read the cancellation, which it does between pieces of 1 MiB. Messages are read in
+    /// order, so the peer no longer accesses that memory once it has answered a later call.
     #[must_use]
     pub fn halved(self, ours: &BulkHandle) -> Self {
         Self { halved: Some(*ours), ..self }

@@ -46,8 +46,9 @@ pub(crate) struct RemoteMemory {
 }
 
 impl RemoteMemory {
-    /// Maps the files that the owner passed, and checks that the other segments can be read. Returns `None` if a file
-    /// did not arrive or the kernel forbids the access; the transfer then uses messages.
+    /// Maps the files that the owner passed, and checks that the other segments can be read.
+    /// Returns `None` if a file did not arrive or the kernel forbids the access; the transfer then
+    /// uses messages.
     pub(crate) fn attach(
         handle: BulkHandle,
         located: &[SegmentLocation],
@@ -126,7 +127,8 @@ impl RemoteMemory {
                     count
                 }
                 (&Access::Process(RemoteAddress { pid, address }), direction) => {
-                    // Addresses do not overflow within a segment: BulkMessage::decode() has checked this.
+                    // Addresses do not overflow within a segment: BulkMessage::decode() has checked
+                    // this.
                     let there = RemoteAddress { pid, address: address + within };
                     let copied = match direction {
                         TransferDirection::Pull => self.read(there, run),

@@ -1,4 +1,5 @@
-//! Transfers by remote memory access: the transport of the requester reads and writes the owner's memory.
+//! Transfers by remote memory access: the transport of the requester reads and writes the owner's
+//! memory.
 //!
 //! ```text
 //!  requester                                owner
@@ -177,8 +178,9 @@ impl BulkExchange<'_> {
         }
     }
 
-    /// Destroys the keys of a peer's withdrawn memory and confirms the withdrawal, once no operation uses the memory any
-    /// more. `attachment` is that of the memory, which was removed from the table.
+    /// Destroys the keys of a peer's withdrawn memory and confirms the withdrawal, once no
+    /// operation uses the memory any more. `attachment` is that of the memory, which was removed
+    /// from the table.
     pub(super) fn detach(&mut self, peer: PeerKey, id: u64, attachment: Option<Attachment>) {
         let keys = match attachment {
             Some(Attachment::Remote(keys)) => keys.numbers(),

@@ -1,4 +1,5 @@
-//! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
+//! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and
+//! transfers under way.
 
 use super::grants::{RemoteGrant, RemoteKeys, RemoteOperations};
 use super::memory::BulkMemory;
@@ -20,8 +21,8 @@ use std::time::{Duration, Instant};
 /// Handle of a bulk transfer that is under way.
 ///
 /// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
-/// for nor cancelled still counts towards `transfers_max`, and its memory; one that was complete when it was started
-/// counts at no time.
+/// for nor cancelled still counts towards `transfers_max`, and its memory; one that was complete
+/// when it was started counts at no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transfer(u64);
 
@@ -36,7 +37,8 @@ impl Transfer {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
 
-    /// Returns the transfer's identifier as encoded in a frame; it is below [`TRANSFER_NUMBER_LIMIT`].
+    /// Returns the transfer's identifier as encoded in a frame; it is below
+    /// [`TRANSFER_NUMBER_LIMIT`].
     pub(crate) fn word(self) -> u64 {
         self.0
     }
@@ -279,7 +281,8 @@ impl AttachmentTable {
         self.by_peer_and_id.len()
     }
 
-    /// Returns the number of attachments to that peer's memories that were requested and not granted yet.
+    /// Returns the number of attachments to that peer's memories that were requested and not
+    /// granted yet.
     pub(crate) fn requested_count(&self, peer: PeerKey) -> usize {
         let requested = |it: &(&(PeerKey, u64), &Attachment)| {
             it.0.0 == peer && matches!(it.1, Attachment::Requested(_))
@@ -370,7 +373,8 @@ impl LingeringMemory {
     }
 }
 
-/// State of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
+/// State of an endpoint's bulk transfers: registered memories, attached memories of peers, and
+/// transfers under way.
 #[derive(Debug, Default)]
 pub(crate) struct BulkTables {
     /// Local memories that are registered for transfers by peers, by id.
@@ -416,7 +420,8 @@ pub struct BulkStats {
 }
 
 impl BulkStats {
-    /// Returns the counter of copied bytes: through a mapping if `is_mapped`, by the kernel otherwise.
+    /// Returns the counter of copied bytes: through a mapping if `is_mapped`, by the kernel
+    /// otherwise.
     #[inline]
     pub(crate) fn copied_bytes_mut(&mut self, is_mapped: bool) -> &mut u64 {
         if is_mapped { &mut self.mapped_bytes } else { &mut self.process_bytes }
@@ -458,12 +463,14 @@ impl BulkTables {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
 
-    /// Returns the data with the transfer number `call` that is being received; `None` if there is none.
+    /// Returns the data with the transfer number `call` that is being received; `None` if there is
+    /// none.
     pub(crate) fn incoming_mut(&mut self, peer: PeerKey, call: u64) -> Option<&mut IncomingData> {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 
-    /// Stops receiving data with the transfer number `call`; returns `true` if it was being received.
+    /// Stops receiving data with the transfer number `call`; returns `true` if it was being
+    /// received.
     pub(crate) fn stop_receiving(&mut self, peer: PeerKey, call: u64) -> bool {
         let Some(its) = self.incoming.get_mut(&peer) else { return false };
         let was_received = its.remove(&call).is_some();
@@ -491,8 +498,8 @@ impl BulkTables {
         !self.lingering.is_empty()
     }
 
-    /// Removes a disconnected peer from the attachments of all registered memories. Memory that the peer may still
-    /// write is kept until it has closed that socket.
+    /// Removes a disconnected peer from the attachments of all registered memories. Memory that the
+    /// peer may still write is kept until it has closed that socket.
     pub(crate) fn detach_peer(&mut self, peer: PeerKey, may_write: bool, socket: Option<&OwnedFd>) {
         for registered in self.registered.values_mut() {
             if !registered.attached.contains(&peer) {

@@ -135,7 +135,8 @@ impl EventLoop {
 
     /// Returns the time of the earliest deadline, in ns; `u64::MAX` if there is none.
     pub(super) fn next_deadline_ns(&mut self) -> u64 {
-        // Timers that are known to be due do not count: while a handler runs, they wait until it has returned.
+        // Timers that are known to be due do not count: while a handler runs, they wait until it
+        // has returned.
         let timer_ns = self.timers.next_deadline_ns().filter(|_| !self.has_callbacks);
         let others = [self.handshakes.next_ns(), self.accept_again_ns, timer_ns];
         others.into_iter().flatten().fold(self.sweep_at_ns, u64::min)

@@ -61,8 +61,8 @@ impl EventLoop {
         self.iterations_since_clock_read += 1;
         if self.iterations_since_clock_read >= ITERATIONS_PER_CLOCK_READ {
             self.iterations_since_clock_read = 0;
-            // Events found here are handled in the next iteration, so the result keeps the caller from
-            // sleeping before.
+            // Events found here are handled in the next iteration, so the result keeps the caller
+            // from sleeping before.
             did |= self.poll_if_due(eager && !eager_streams);
         }
         did
@@ -164,7 +164,8 @@ impl EventLoop {
         } else if queued_bytes
             > queued_before.max(self.config.connections.queued_bytes_max as usize)
         {
-            // Answers to bulk messages are not deferred as requests are, so the peer must read them.
+            // Answers to bulk messages are not deferred as requests are, so the peer must read
+            // them.
             self.close(peer, CloseReason::AnswersUnread);
         }
     }
@@ -176,11 +177,13 @@ impl EventLoop {
         self.with_bulk_exchange(|it| it.handle_remote_completions(&completed));
     }
 
-    /// Copies and sends pieces of the bulk transfers under way; returns `true` if there was any work.
+    /// Copies and sends pieces of the bulk transfers under way; returns `true` if there was any
+    /// work.
     #[cold]
     fn advance_transfers(&mut self) -> bool {
         let did = self.with_bulk_exchange(|it| it.run_bulk_iteration());
-        // Before handlers run, which would take the queued bytes for those of a peer that does not read.
+        // Before handlers run, which would take the queued bytes for those of a peer that does not
+        // read.
         self.flush_if_requested() || did
     }
 
@@ -189,7 +192,8 @@ impl EventLoop {
     #[cold]
     fn close_reported(&mut self, sink: &mut impl RequestSink) {
         for key in std::mem::take(&mut self.reported_closed) {
-            // As many frames as the longest ring holds: a peer that still sends is not read for ever.
+            // As many frames as the longest ring holds: a peer that still sends is not read for
+            // ever.
             for _ in 0..=SLOTS_COUNT_LIMIT / FRAMES_MAX {
                 if !self.peers.is_connected(key) || !self.receive(key.slot, sink, false) {
                     break;
@@ -220,7 +224,8 @@ impl EventLoop {
         did
     }
 
-    /// Sends queued frames of all peers while there is space; returns `true` if any bytes were sent.
+    /// Sends queued frames of all peers while there is space; returns `true` if any bytes were
+    /// sent.
     #[cold]
     fn flush(&mut self) -> bool {
         let mut did = false;

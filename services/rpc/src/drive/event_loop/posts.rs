@@ -8,7 +8,8 @@ use crate::drive::pool::PoolAnswer;
 use crate::engine::{PeerKey, Refusal};
 
 impl EventLoop {
-    /// Handles the answers, calls and closures that other threads have queued; returns `true` if there were any.
+    /// Handles the answers, calls and closures that other threads have queued; returns `true` if
+    /// there were any.
     #[cold]
     pub(super) fn handle_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
@@ -36,7 +37,8 @@ impl EventLoop {
         }
     }
 
-    /// Starts the calls of other threads, and queues their closures; returns `true` if there were any.
+    /// Starts the calls of other threads, and queues their closures; returns `true` if there were
+    /// any.
     fn handle_posts(&mut self) -> bool {
         let mut posts = std::mem::take(&mut self.posts);
         let any = !posts.is_empty();
@@ -93,8 +95,8 @@ impl EventLoop {
         self.cancel_call(id);
     }
 
-    /// Fails all requests of other threads with [`CallError::EndpointStopped`], as this thread stops driving the
-    /// endpoint.
+    /// Fails all requests of other threads with [`CallError::EndpointStopped`], as this thread
+    /// stops driving the endpoint.
     pub(in crate::drive) fn fail_awaited_calls(&mut self) {
         self.closures.clear();
         for call in self.awaited_calls.keys().copied().collect::<Vec<_>>() {

@@ -1,4 +1,5 @@
-//! Waiting: spins, yields to peers on the same CPU, polls epoll, and sleeps until an event or a deadline.
+//! Waiting: spins, yields to peers on the same CPU, polls epoll, and sleeps until an event or a
+//! deadline.
 
 use super::{DeferringSink, EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
@@ -16,27 +17,29 @@ use std::time::Duration;
 /// Number of iterations between two clock reads while every iteration finds work. It is small,
 /// because an iteration that copies data takes long.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
-// An iteration takes fifty times as long as a poll, and a message that arrives during an iteration waits for
-// half an iteration on average: example rpc-noop-cost, 2026-11.
+// An iteration takes fifty times as long as a poll, and a message that arrives during an iteration
+// waits for half an iteration on average: example rpc-noop-cost, 2026-11.
 /// Number of polls for the next message of the only peer before other work is done. Together they
 /// take 0.1 us.
 const POLLS_OF_ONLY_PEER: u32 = 128;
 /// Number of polls for the answer of a call before other work is done. Together they take less than
 /// 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
-/// Interval, in waits, at which a wait spins although yielding pays. This wait finds out if spinning
-/// pays again.
+/// Interval, in waits, at which a wait spins although yielding pays. This wait finds out if
+/// spinning pays again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
-/// Number of turns of the loop that waits after which it checks whether to yield. Together they take some µs.
+/// Number of turns of the loop that waits after which it checks whether to yield. Together they
+/// take some µs.
 const TURNS_PER_SHARE_CHECK: u32 = 16;
-/// Minimum interval, in ns, between two yields of an endpoint that always finds work. Without them, clients on its CPU
-/// would be served once a time slice.
+/// Minimum interval, in ns, between two yields of an endpoint that always finds work. Without them,
+/// clients on its CPU would be served once a time slice.
 const SHARE_INTERVAL_NS_MIN: u64 = 8_000;
 /// Minimum time, in ns, between two exchanges of CPU numbers with the peers.
 const CPU_CHECK_NS: u64 = 200_000;
 /// Time by which each peer prolongs it, in ns.
 const CPU_CHECK_NS_PER_PEER: u64 = 16_000;
-/// Minimum time to the deadline for yielding, in ns. With less time left, yielding would miss the deadline.
+/// Minimum time to the deadline for yielding, in ns. With less time left, yielding would miss the
+/// deadline.
 const YIELD_LEFT_NS_MIN: u64 = 50_000;
 /// Maximum time for which an endpoint that stops still sends queued frames.
 const STOP_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -84,8 +87,9 @@ impl EventLoop {
         false
     }
 
-    /// Sleeps in a blocking read of the only peer's stream until that peer has sent data. Returns `false`
-    /// without sleeping if anything else could need this thread, so that it must wait in epoll.
+    /// Sleeps in a blocking read of the only peer's stream until that peer has sent data. Returns
+    /// `false` without sleeping if anything else could need this thread, so that it must wait in
+    /// epoll.
     fn sleep_in_read(&mut self) -> bool {
         #[cfg(feature = "signal-dump")]
         let has_signal = self.signal_dump.is_some();
@@ -118,8 +122,8 @@ impl EventLoop {
             || !self.reported_closed.is_empty()
     }
 
-    /// Runs one more iteration; if it finds no work, sleeps until an event or `deadline_ns`. Returns
-    /// `true` if the iteration has found work.
+    /// Runs one more iteration; if it finds no work, sleeps until an event or `deadline_ns`.
+    /// Returns `true` if the iteration has found work.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) -> bool {
         self.share_cpu();
         self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_sleep);
@@ -150,7 +154,8 @@ impl EventLoop {
         self.config.spin_forever || self.spin_ticks_max > 0
     }
 
-    /// Yields once if this thread has worked for a while, and a peer needs its CPU. Called now and then.
+    /// Yields once if this thread has worked for a while, and a peer needs its CPU. Called now and
+    /// then.
     fn share_cpu(&mut self) {
         let now_ticks = clock::ticks();
         if now_ticks.wrapping_sub(self.last_cpu_check_ticks) >= self.cpu_check_interval_ticks {
@@ -162,8 +167,8 @@ impl EventLoop {
         }
     }
 
-    /// Exchanges CPU numbers with the peers in shared memory. Tells each peer how many others need its CPU, and finds
-    /// out how many need this thread's CPU.
+    /// Exchanges CPU numbers with the peers in shared memory. Tells each peer how many others need
+    /// its CPU, and finds out how many need this thread's CPU.
     #[cold]
     fn compare_cpus(&mut self) {
         let cpu_plus_one = affinity::current_cpu().saturating_add(1);
@@ -190,8 +195,8 @@ impl EventLoop {
         self.cpus_buffer = cpus;
     }
 
-    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended by yielding. One
-    /// wait in [`WAITS_PER_SPIN_PROBE`] spins all the same.
+    /// Returns `true` if this wait should yield at once instead of spinning, as recent waits ended
+    /// by yielding. One wait in [`WAITS_PER_SPIN_PROBE`] spins all the same.
     fn skips_spin(&mut self) -> bool {
         if !self.is_cpu_shared || self.config.spin_forever || !self.yielder.is_yielding() {
             return false;
@@ -344,8 +349,9 @@ mod tests {
         server.join().expect("the other thread panicked");
     }
 
-    /// Calls a server whose thread runs on `server_cpu` until this thread, on `client_cpu`, knows whether it shares
-    /// its CPU as `expected`; returns `false` if it does not learn that within 10 s.
+    /// Calls a server whose thread runs on `server_cpu` until this thread, on `client_cpu`, knows
+    /// whether it shares its CPU as `expected`; returns `false` if it does not learn that within 10
+    /// s.
     fn learns_of_sharing(client_cpu: u32, server_cpu: u32, expected: bool) -> bool {
         let mut server = Endpoint::new(Config::default()).expect("create an endpoint");
         server.register("noop", 0, |_, ()| Ok(())).expect("register a procedure");

@@ -1,6 +1,7 @@
 //! Copies on aarch64: by pairs of vector registers, four registers in each iteration.
 //!
-//! Both kinds of stores are ordinary ones: STNP is no more than a hint, whose effect has not been measured on hardware.
+//! Both kinds of stores are ordinary ones: STNP is no more than a hint, whose effect has not been
+//! measured on hardware.
 
 /// Copies `bytes` bytes between two ranges that do not overlap.
 ///
@@ -8,9 +9,9 @@
 /// The requirements of [`copy`](super::copy).
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, _is_streaming: bool) {
-    // SAFETY: reads `bytes` bytes at `from` and writes them to `to`, both of which the caller promises to be accessible:
-    // blocks of 64 bytes while as many are left, then words, then bytes. `left` is the number of bytes left, less the
-    // length of the next piece.
+    // SAFETY: reads `bytes` bytes at `from` and writes them to `to`, both of which the caller
+    // promises to be accessible: blocks of 64 bytes while as many are left, then words, then bytes.
+    // `left` is the number of bytes left, less the length of the next piece.
     unsafe {
         core::arch::asm!(
             "subs {left}, {left}, #64",

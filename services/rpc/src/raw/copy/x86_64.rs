@@ -46,8 +46,9 @@ unsafe fn copy_with(
         unsafe { copy_string(from, to, head) };
     }
     if blocks_bytes > 0 {
-        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of LOOP_BYTES above 0, `to + head` is
-        // aligned to a line if `streams`, and of_processor() has detected the instructions: AVX-512 includes AVX2.
+        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of LOOP_BYTES above 0,
+        // `to + head` is aligned to a line if `streams`, and of_processor() has detected the
+        // instructions: AVX-512 includes AVX2.
         unsafe { copy_blocks(from.wrapping_add(head), to.wrapping_add(head), blocks_bytes) };
     }
     if end < bytes {
@@ -59,18 +60,20 @@ unsafe fn copy_with(
 /// Minimum length, in bytes, of a copy with non-temporal stores. For a shorter one, the fence costs
 /// more than it saves.
 const STREAMED_BYTES_MIN: usize = 1024;
-/// Minimum length, in bytes, of a copy by `rep movsb` if the processor has AVX2: the instruction takes long to start.
+/// Minimum length, in bytes, of a copy by `rep movsb` if the processor has AVX2: the instruction
+/// takes long to start.
 const STRING_BYTES_MIN: usize = 1 << 14;
 /// Length of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
 /// Number of bytes of which each iteration of the loops copies a divisor.
 const LOOP_BYTES: usize = 256;
 
-/// Function that copies a multiple of [`LOOP_BYTES`] above 0. The functions with non-temporal stores copy to an address
-/// that is aligned to a cache line.
+/// Function that copies a multiple of [`LOOP_BYTES`] above 0. The functions with non-temporal
+/// stores copy to an address that is aligned to a cache line.
 type BlockCopy = unsafe fn(*const u8, *mut u8, usize);
 
-/// Widest store of the processor: a cache line, half a line, or less. For less, copies use `rep movsb`.
+/// Widest store of the processor: a cache line, half a line, or less. For less, copies use
+/// `rep movsb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     FullLines,
@@ -94,14 +97,16 @@ impl Width {
     }
 }
 
-/// Returns `true` if copies of at least [`STRING_BYTES_MIN`] bytes also use vector registers, because `rep movsb` is
-/// slow on this processor. The first call in a process measures both. The processor must have AVX2.
+/// Returns `true` if copies of at least [`STRING_BYTES_MIN`] bytes also use vector registers,
+/// because `rep movsb` is slow on this processor. The first call in a process measures both. The
+/// processor must have AVX2.
 ///
-/// No processor feature says so: `rep movsb` took 4 to 5 times as long as vector registers for 64 KiB on a virtual
-/// machine, and takes up to 20 times as long on AMD's Zen 3 and 4 at some addresses (glibc bug 30994).
+/// No processor feature says so: `rep movsb` took 4 to 5 times as long as vector registers for 64
+/// KiB on a virtual machine, and takes up to 20 times as long on AMD's Zen 3 and 4 at some
+/// addresses (glibc bug 30994).
 ///
-/// Cost: 16 copies of 16 KiB and the page faults of 36 KiB. These take less than 20 µs, or some 35 µs if `rep movsb`
-/// copies 4.4 GB/s, as on Zen 3 at the slow addresses (estimated).
+/// Cost: 16 copies of 16 KiB and the page faults of 36 KiB. These take less than 20 µs, or some 35
+/// µs if `rep movsb` copies 4.4 GB/s, as on Zen 3 at the slow addresses (estimated).
 #[inline]
 fn is_string_slow() -> bool {
     static MEASURED: OnceLock<bool> = OnceLock::new();
@@ -115,21 +120,23 @@ struct CopyTimes {
     vectors: Duration,
 }
 
-/// Returns `true` if `rep movsb` takes more than 1.25 times as long as vector registers, in total over all alignments.
+/// Returns `true` if `rep movsb` takes more than 1.25 times as long as vector registers, in total
+/// over all alignments.
 fn is_string_slower(times: &[CopyTimes]) -> bool {
     let string: Duration = times.iter().map(|it| it.string).sum();
     let vectors: Duration = times.iter().map(|it| it.vectors).sum();
     4 * string > 5 * vectors
 }
 
-/// Distances, in bytes, of the measured targets from the sources, modulo the size of a page: aligned, and one of those
-/// at which Zen 3 is slow.
+/// Distances, in bytes, of the measured targets from the sources, modulo the size of a page:
+/// aligned, and one of those at which Zen 3 is slow.
 const MEASURED_OFFSETS_BYTES: [usize; 2] = [0, 15];
-/// Number of measurements of each method at each offset. The first also brings the memory into the caches.
+/// Number of measurements of each method at each offset. The first also brings the memory into the
+/// caches.
 const MEASURED_ROUNDS: u32 = 4;
 
-/// Measures copies of [`STRING_BYTES_MIN`] bytes by `rep movsb` and by vector registers in turn, at each offset of
-/// [`MEASURED_OFFSETS_BYTES`].
+/// Measures copies of [`STRING_BYTES_MIN`] bytes by `rep movsb` and by vector registers in turn, at
+/// each offset of [`MEASURED_OFFSETS_BYTES`].
 ///
 /// # Panics
 /// Panics if the processor lacks AVX2.
@@ -143,8 +150,9 @@ fn measure_copies() -> [CopyTimes; MEASURED_OFFSETS_BYTES.len()] {
         let to = from.wrapping_add(STRING_BYTES_MIN + offset);
         let time = |copy_blocks: BlockCopy| {
             let begin = Instant::now();
-            // SAFETY: `from` is below start + PAGE_BYTES and `offset` below LINE_BYTES, so both ranges are in `memory`,
-            // and `to` begins after the source's end; the length is a multiple of LOOP_BYTES; AVX2 was detected above.
+            // SAFETY: `from` is below start + PAGE_BYTES and `offset` below LINE_BYTES, so both
+            // ranges are in `memory`, and `to` begins after the source's end; the length is a
+            // multiple of LOOP_BYTES; AVX2 was detected above.
             unsafe { copy_blocks(from, to, STRING_BYTES_MIN) };
             begin.elapsed()
         };
@@ -186,10 +194,11 @@ macro_rules! block_copy {
         /// The requirements of [`BlockCopy`], and the processor has the feature.
         #[target_feature(enable = $feature)]
         unsafe fn $name(from: *const u8, to: *mut u8, bytes: usize) {
-            // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be accessible, and of
-            // which an iteration copies a divisor; the addresses of non-temporal stores are multiples of the register's
-            // width, as the caller has aligned `to`, and prefetching cannot fault. The fence orders non-temporal stores
-            // before a later store that announces them.
+            // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be
+            // accessible, and of which an iteration copies a divisor; the addresses of non-temporal
+            // stores are multiples of the register's width, as the caller has aligned `to`, and
+            // prefetching cannot fault. The fence orders non-temporal stores before a later store
+            // that announces them.
             unsafe {
                 core::arch::asm!(
                     "2:",
@@ -283,7 +292,8 @@ mod tests {
                     let mut to = vec![0xee; 70_000];
                     let source = from[from_at..].as_ptr();
                     let target = to[to_at..].as_mut_ptr();
-                    // SAFETY: both vectors are longer than 65 + 65,791, and no other thread accesses them.
+                    // SAFETY: both vectors are longer than 65 + 65,791, and no other thread
+                    // accesses them.
                     unsafe { copy_with(source, target, bytes, false, || is_slow) };
                     assert_eq!(to[to_at..to_at + bytes], from[from_at..from_at + bytes]);
                     assert!(to[..to_at].iter().chain(&to[to_at + bytes..]).all(|it| *it == 0xee));

@@ -1,8 +1,8 @@
 //! Functions and structures of UCX's `libucp`, which is loaded at run time.
 //!
-//! The structures are those of `ucp/api/ucp.h` and `ucp/api/ucp_def.h`, up to the last field that is
-//! used here and with their full size. Each starts with a mask of its valid fields, by which later
-//! versions of the library know which fields this version of the structure has.
+//! The structures are those of `ucp/api/ucp.h` and `ucp/api/ucp_def.h`, up to the last field that
+//! is used here and with their full size. Each starts with a mask of its valid fields, by which
+//! later versions of the library know which fields this version of the structure has.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -235,7 +235,8 @@ functions! {
 impl Functions {
     /// Returns the library's text for a status.
     pub(super) fn status_text(&self, status: Status) -> String {
-        // SAFETY: any status is allowed; the function returns a constant or a static text that ends with a zero.
+        // SAFETY: any status is allowed; the function returns a constant or a static text that ends
+        // with a zero.
         let text = unsafe { (self.status_string)(status) };
         if text.is_null() {
             return format!("status {status}");
@@ -289,14 +290,16 @@ fn load() -> Result<Functions, String> {
         return Err(format!("a static program cannot load {LIBRARY_NAME}"));
     }
     let handlers = HANDLED_SIGNALS.map(|signal| {
-        // SAFETY: all zeros is a valid `sigaction`: an empty mask, no flags and the default handler.
+        // SAFETY: all zeros is a valid `sigaction`: an empty mask, no flags and the default
+        // handler.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: a null pointer as the new action leaves the action unchanged; `before` is writable.
+        // SAFETY: a null pointer as the new action leaves the action unchanged; `before` is
+        // writable.
         let read = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut before) };
         (signal, before, read == 0)
     });
-    // SAFETY: the library's initialisers set up its own state, and the signal handlers that are restored below; it
-    // is never unloaded.
+    // SAFETY: the library's initialisers set up its own state, and the signal handlers that are
+    // restored below; it is never unloaded.
     let opened = unsafe { Library::open(Some(LIBRARY_NAME), RTLD_NOW | RTLD_LOCAL) };
     for (signal, before, _) in handlers.iter().filter(|it| it.2) {
         // SAFETY: the action that was in place before, for the same signal.

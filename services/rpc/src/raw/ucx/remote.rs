@@ -16,7 +16,8 @@ struct RegisteredMemory {
     handle: *mut c_void,
 }
 
-// SAFETY: any thread may unmap the memory, as the context was made for several threads (mt_workers_shared).
+// SAFETY: any thread may unmap the memory, as the context was made for several threads
+// (mt_workers_shared).
 unsafe impl Send for RegisteredMemory {}
 // SAFETY: a shared reference only passes the handle to functions that read it, or lock the context.
 unsafe impl Sync for RegisteredMemory {}
@@ -33,8 +34,8 @@ impl RegisteredMemory {
         parameters: &MemoryParameters,
     ) -> Result<Self, UcxError> {
         let (functions, mut handle) = (context.functions, null_mut());
-        // SAFETY: the parameters have the layout of the header, and the caller vouches for the memory; `handle` is
-        // writable.
+        // SAFETY: the parameters have the layout of the header, and the caller vouches for the
+        // memory; `handle` is writable.
         let status = unsafe { (functions.mem_map)(context.context, parameters, &raw mut handle) };
         check(functions, "ucp_mem_map", status)?;
         Ok(Self { context: Arc::clone(context), handle })
@@ -58,7 +59,8 @@ impl RegisteredMemory {
 
 impl Drop for RegisteredMemory {
     fn drop(&mut self) {
-        // SAFETY: new() has registered the memory in this context. An error is ignored: then it stays registered.
+        // SAFETY: new() has registered the memory in this context. An error is ignored: then it
+        // stays registered.
         unsafe { (self.context.functions.mem_unmap)(self.context.context, self.handle) };
     }
 }
@@ -206,10 +208,11 @@ impl UcxWorker {
         let Some(start) = start.filter(|_| attributes.length >= bytes) else {
             return Err(UcxError { call: "ucp_mem_query", text: "no memory was allocated".into() });
         };
-        // SAFETY: the library has allocated at least `bytes` bytes there, which nobody else knows yet.
+        // SAFETY: the library has allocated at least `bytes` bytes there, which nobody else knows
+        // yet.
         unsafe { start.write_bytes(0, bytes) };
-        // SAFETY: the memory is readable and writable until `allocated` is dropped, which unmaps it; only its address
-        // is used.
+        // SAFETY: the memory is readable and writable until `allocated` is dropped, which unmaps
+        // it; only its address is used.
         Ok(unsafe { Region::from_owner(start, bytes, Box::new(allocated)) })
     }
 
@@ -224,7 +227,8 @@ impl UcxWorker {
         padded.resize(packed.len() + super::ADDRESS_PADDING_BYTES, 0);
         let endpoint = self.endpoint(id)?;
         let mut key = null_mut();
-        // SAFETY: the endpoint exists; the key is followed by zeros, as the library does not know its length.
+        // SAFETY: the endpoint exists; the key is followed by zeros, as the library does not know
+        // its length.
         let status =
             unsafe { (functions.ep_rkey_unpack)(endpoint, padded.as_ptr().cast(), &raw mut key) };
         check(functions, "ucp_ep_rkey_unpack", status)?;
@@ -279,8 +283,9 @@ impl UcxWorker {
         let local = local.as_ptr().cast();
         self.start_job((id, number), owner, call, |parameters| match operation {
             RemoteOperation::Get => {
-                // SAFETY: the endpoint and the key exist; range_ptr_mut() has checked the range, to which no reference
-                // exists, and `owner` keeps it alive until the operation is complete.
+                // SAFETY: the endpoint and the key exist; range_ptr_mut() has checked the range, to
+                // which no reference exists, and `owner` keeps it alive until the operation is
+                // complete.
                 unsafe { (functions.get_nbx)(endpoint, local, bytes, address, key, parameters) }
             }
             RemoteOperation::Put => {
@@ -320,7 +325,8 @@ impl UcxWorker {
             Started::Completed => OK,
             Started::Failed(status) => status,
         };
-        // SAFETY: the box was made above, and the callback is not called for an operation without a request.
+        // SAFETY: the box was made above, and the callback is not called for an operation without a
+        // request.
         drop(unsafe { Box::from_raw(job) });
         self.shared_mut().finish_message(id, 0, status);
         check(self.functions, call, status).map(|()| true)

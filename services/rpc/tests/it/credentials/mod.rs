@@ -34,7 +34,8 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), roots }
     }
 
-    /// Issues a certificate for these names or addresses, with its key and this authority as the only root.
+    /// Issues a certificate for these names or addresses, with its key and this authority as the
+    /// only root.
     pub fn issue(&self, names: &[&str]) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
         let key = KeyPair::generate().unwrap();

@@ -374,7 +374,8 @@ fn transferred(
     (outcome, path)
 }
 
-/// Waits for the request to attach, answers with those locations, and then sends the data as a message.
+/// Waits for the request to attach, answers with those locations, and then sends the data as a
+/// message.
 fn answers(
     hostile: &mut Hostile,
     with: impl FnOnce(&mut Hostile) -> (Vec<SegmentLocation>, CheckWord),

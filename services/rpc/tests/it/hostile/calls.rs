@@ -160,7 +160,8 @@ fn whoever_lies_in_shared_memory_is_disconnected() {
 fn whoever_says_to_have_read_what_was_never_sent_is_disconnected() {
     let mut house = House::new("sm://");
     let mut hostile = Hostile::welcomed(&house.place);
-    // The connector's read position, far ahead of the truth. The server reads it when its slots are full.
+    // The connector's read position, far ahead of the truth. The server reads it when its slots are
+    // full.
     hostile.write(TAKEN_AT, &[u64::MAX / 2]);
     for number in 0..u64::from(2 * SLOTS) {
         hostile.publish([1 << 32, 0, number], 0);
@@ -315,7 +316,8 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     }
 }
 
-/// Sends requests for a pooled handler from a peer that reads no answers, and checks how many of them begin.
+/// Sends requests for a pooled handler from a peer that reads no answers, and checks how many of
+/// them begin.
 fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     const REQUESTS: u64 = 500;
     const QUEUED_BYTES_MAX: u32 = 64 << 10;

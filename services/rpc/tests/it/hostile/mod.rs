@@ -1,4 +1,5 @@
-//! Tests with peers that break the protocol: they are disconnected, and other peers are not affected.
+//! Tests with peers that break the protocol: they are disconnected, and other peers are not
+//! affected.
 
 mod bulk;
 mod calls;

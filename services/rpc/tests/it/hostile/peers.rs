@@ -188,7 +188,8 @@ pub fn hello() -> Hello {
     }
 }
 
-// Layout of the segment: the status of both sides, slots of both directions, long bodies of both directions.
+// Layout of the segment: the status of both sides, slots of both directions, long bodies of both
+// directions.
 pub const SIDE_BYTES: u64 = 256;
 pub const SLOT_BYTES: u64 = 128;
 pub const SLOTS_AT: u64 = 2 * SIDE_BYTES;
@@ -287,7 +288,8 @@ impl Hostile {
         self.write(slot, &[self.sent]);
     }
 
-    /// Waits until the server has taken all but `untaken_max` messages, or has disconnected this peer.
+    /// Waits until the server has taken all but `untaken_max` messages, or has disconnected this
+    /// peer.
     pub fn is_heard_but(&self, untaken_max: u64) {
         let began = Instant::now();
         let taken = || self.get::<1>(SIDE_BYTES + TAKEN_AT)[0];
@@ -329,7 +331,8 @@ impl Raw for Hostile {
     fn hears(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
         let slot = SLOTS_AT + (u64::from(SLOTS) + self.received % u64::from(SLOTS)) * SLOT_BYTES;
         let began = Instant::now();
-        // The lower half is the message's number, the upper half is the number of messages that the server has read.
+        // The lower half is the message's number, the upper half is the number of messages that the
+        // server has read.
         while self.get::<1>(slot)[0] as u32 != (self.received + 1) as u32 {
             // Gives up if no message has come in time.
             if began.elapsed() > SOON {

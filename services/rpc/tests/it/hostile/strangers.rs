@@ -1,4 +1,5 @@
-//! Tests with peers that cannot authenticate: both sides get an error at once, and no such peer is let in.
+//! Tests with peers that cannot authenticate: both sides get an error at once, and no such peer is
+//! let in.
 
 use super::peers::{SOON, stream_hello};
 use handover_rpc::engine::{
@@ -117,7 +118,8 @@ fn a_secret_is_read_from_a_file_and_a_short_one_is_refused() {
     assert!(refused.starts_with(&format!("{}: ", file.display())), "{refused}");
 }
 
-/// Returns the hello and nonce that a stranger sends, and those that a server with a secret answers.
+/// Returns the hello and nonce that a stranger sends, and those that a server with a secret
+/// answers.
 fn opening(place: &str) -> (TcpStream, Vec<u8>, Vec<u8>) {
     let mut stream = TcpStream::connect(place).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -326,7 +328,8 @@ mod tls {
         let (mut server, address) = listening(HOW, with_tls(Config::default()), None);
         let never = |_: &mut handover_rpc::Context<'_>, ()| Ok(());
         server.register("never", 0, never).unwrap();
-        // A relay that forwards bytes until the client's request has come, and does not forward that.
+        // A relay that forwards bytes until the client's request has come, and does not forward
+        // that.
         let relay = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = Address::Tls(relay.local_addr().unwrap().to_string());
         let place = address.without_scheme().to_owned();
@@ -356,7 +359,8 @@ mod tls {
         }
     }
 
-    /// Relay that passes everything on until the client is to go silent, and then a given number of its bytes.
+    /// Relay that passes everything on until the client is to go silent, and then a given number of
+    /// its bytes.
     struct Relay {
         address: Address,
         passes_all: Arc<AtomicBool>,
@@ -399,7 +403,8 @@ mod tls {
     #[test]
     fn message_that_is_begun_and_not_ended_ends_a_connection_under_tls() {
         const MESSAGE_TIMEOUT: Duration = Duration::from_millis(80);
-        // Within the header of a record, within a record, between two, and within a message of several records.
+        // Within the header of a record, within a record, between two, and within a message of
+        // several records.
         for more_bytes in [3, 30, 46, 20_000] {
             let limits = ConnectionsConfig::default().message_timeout(MESSAGE_TIMEOUT);
             let config = with_tls(Config::default().connections(limits));
@@ -457,7 +462,8 @@ mod tls {
             server.progress(std::time::Duration::from_millis(5));
             assert!(began.elapsed() < 8 * SOON, "{:?}", server.stats());
         }
-        // All earlier handshakes, except those for which there was room, were turned away, each after its time.
+        // All earlier handshakes, except those for which there was room, were turned away, each
+        // after its time.
         assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
         assert!(began.elapsed() >= 2 * SILENCE);
         drop((client.join().unwrap(), strangers));

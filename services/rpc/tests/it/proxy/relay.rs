@@ -25,7 +25,8 @@ pub struct Weather {
     pub piece_bytes_max: usize,
     /// Maximum delay before a piece; most pieces have none.
     pub delay_max: Duration,
-    /// Number of bytes, of both directions together, after which the connection ends, and the way in which it does.
+    /// Number of bytes, of both directions together, after which the connection ends, and the way
+    /// in which it does.
     pub cut: Option<(u64, Cut)>,
     pub seed: u64,
 }
@@ -183,7 +184,8 @@ impl Pump {
                 let _ = [&self.from, &self.to].map(|it| it.shutdown(Shutdown::Both));
             }
             Cut::Reset => {
-                // Closing a socket with a linger time of 0 resets the connection; both directions close it.
+                // Closing a socket with a linger time of 0 resets the connection; both directions
+                // close it.
                 let _ =
                     [&self.from, &self.to].map(|it| set_socket_linger(it, Some(Duration::ZERO)));
                 self.connection.reset.store(true, Ordering::SeqCst);
