@@ -129,15 +129,15 @@ impl Args for () {
 #[macro_export]
 macro_rules! args {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $(
-        #[doc = $help:literal]
+        $(#[doc = $help:literal])+
         $field:ident : $kind:ty = $default:literal (smoke $smoke:literal, range $min:literal ..= $max:literal)
     ),* $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug)]
-        $vis struct $name { $( #[doc = $help] pub $field: $kind, )* }
+        $vis struct $name { $( $(#[doc = $help])+ pub $field: $kind, )* }
         impl $crate::Args for $name {
             const PARAMS: &'static [$crate::Param] = &[ $( $crate::Param {
-                name: stringify!($field), help: $help,
+                name: stringify!($field), help: concat!($($help),+),
                 kind: <$kind as $crate::ArgType>::NOTATION,
                 default: $default, smoke: $smoke, min: $min, max: $max,
             } ),* ];
