@@ -14,9 +14,8 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -937,5 +936,61 @@ fn close_that_arrives_together_with_a_request_is_noticed() {
             server.progress(Duration::from_millis(10));
         }
         assert_eq!(server.stats().requests_count, 1, "{how}");
+    }
+}
+
+#[test]
+fn handler_that_calls_a_peer_already_reported_as_closed_gets_an_error() {
+    const CALLBACK: Method = Method::new("callback");
+    // As many requests as are received before the reported end is handled: see FRAMES_MAX.
+    const REQUESTS_BEFORE: u32 = 64;
+    for clients_count in [1, 2] {
+        let mut server = Endpoint::new(Config::default().spin_max(Duration::ZERO)).unwrap();
+        let (outcome, outcomes) = mpsc::channel();
+        let callee = Arc::new(Mutex::new(None));
+        let known = Arc::clone(&callee);
+        server.register("noop", 0, |_, ()| Ok(())).unwrap();
+        let callback = move |context: &mut Context<'_>, ()| {
+            let peer = known.lock().unwrap().unwrap_or(context.peer());
+            outcome.send(context.call::<_, ()>(peer, Method::new("noop"), &())).unwrap();
+            Ok(())
+        };
+        server.register("callback", 0, callback).unwrap();
+        let register = move |context: &mut Context<'_>, ()| {
+            *callee.lock().unwrap() = Some(context.peer());
+            Ok(())
+        };
+        server.register("register", 0, register).unwrap();
+        let address = server.listen(&"sm://".parse().unwrap()).unwrap();
+        let connecting = thread::spawn(move || {
+            let connect = |_| {
+                let memory = SharedMemoryConfig::default().slots_count(256);
+                let mut client = Endpoint::new(Config::default().shared_memory(memory)).unwrap();
+                let peer = client.connect(&address).unwrap();
+                (client, peer)
+            };
+            let mut clients: Vec<_> = (0..clients_count).map(connect).collect();
+            // The ends are reported in the order of the drops: that of the callee is the last.
+            let (client, peer) = clients.last_mut().unwrap();
+            client.call::<_, ()>(*peer, Method::new("register"), &()).unwrap();
+            clients
+        });
+        while !connecting.is_finished() {
+            server.progress(Duration::from_millis(10));
+        }
+        while server.progress(Duration::from_millis(10)) {}
+        let mut clients = connecting.join().unwrap();
+        let (client, peer) = &mut clients[0];
+        for _ in 0..REQUESTS_BEFORE {
+            client.send(*peer, Method::new("noop"), &()).unwrap();
+        }
+        client.send(*peer, CALLBACK, &()).unwrap();
+        drop(clients);
+        // So long that the next call of `progress` begins with one of epoll.
+        thread::sleep(Duration::from_millis(5));
+        thread::spawn(move || server.progress(Duration::from_secs(1)));
+        let called = outcomes.recv_timeout(Duration::from_secs(10)).expect("the call waits");
+        let closed = CallError::Disconnected(CloseReason::ClosedByPeer);
+        assert_eq!(called, Err(closed), "{clients_count} clients");
     }
 }

@@ -191,7 +191,9 @@ impl EventLoop {
     /// removes these peers, and drops their deferred requests.
     #[cold]
     fn close_reported(&mut self, sink: &mut impl RequestSink) {
-        for key in std::mem::take(&mut self.reported_closed) {
+        // A peer stays in the list until it is closed: if a handler calls it meanwhile, the
+        // iterations that wait for the result close it.
+        while let Some(&key) = self.reported_closed.first() {
             // As many frames as the longest ring holds: a peer that still sends is not read for
             // ever.
             for _ in 0..=SLOTS_COUNT_LIMIT / FRAMES_MAX {
@@ -200,6 +202,7 @@ impl EventLoop {
                 }
             }
             self.close(key, CloseReason::ClosedByPeer);
+            self.reported_closed.retain(|&it| it != key);
         }
     }
 
