@@ -117,6 +117,10 @@ fn tls_error(error: rustls::Error) -> CloseReason {
 /// 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
+/// Maximum number of consecutive reads of the socket that yield no content. rustls reads 4 KiB at
+/// once, a record has at most 16 KiB, and a handshake message at most 64 KiB.
+const READS_WITHOUT_CONTENT_MAX: u32 = 64;
+
 /// Parser that finds the record boundaries in the incoming stream. rustls reports only complete
 /// records.
 #[derive(Debug, Default)]
@@ -182,7 +186,10 @@ impl TlsSession {
         }
     }
 
+    /// Reads the socket until there are decrypted bytes, or it has no more. Fails if the peer sends
+    /// records without content all the time, which would keep others waiting.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<ReadResult, CloseReason> {
+        let mut reads_left = READS_WITHOUT_CONTENT_MAX;
         loop {
             match self.connection.reader().read(into) {
                 Ok(0) => return Ok(ReadResult::End),
@@ -194,6 +201,11 @@ impl TlsSession {
                     return Err(CloseReason::Tls(cut.into()));
                 }
             }
+            if reads_left == 0 {
+                let reads = format!("{READS_WITHOUT_CONTENT_MAX} reads of records without content");
+                return Err(CloseReason::Tls(reads.into()));
+            }
+            reads_left -= 1;
             let (fd, records) = (self.fd.as_fd(), &mut self.incoming);
             match self.connection.read_tls(&mut RecordReader { fd, records }) {
                 // 0 is the end of the stream, which the next read reports.
@@ -284,6 +296,32 @@ impl Write for RecordWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
+
+    #[test]
+    fn peer_whose_bytes_yield_no_content_is_closed() {
+        let no_flags = SocketFlags::empty();
+        // Each read takes one packet.
+        let (peer, fd) =
+            net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, no_flags, None).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let setup = TlsSetup { server: None, client: Some(Arc::new(config)) };
+        let mut session = setup.new_client_session(fd, "127.0.0.1:1").unwrap();
+        let send = |bytes: &[u8]| net::send(&peer, bytes, SendFlags::empty()).unwrap();
+
+        // The start of a handshake record of 16 KiB.
+        send(&[22, 3, 3, 0x40, 0]);
+        let into = &mut [0; 16];
+        assert_eq!(session.receive(into), Ok(ReadResult::Nothing));
+        (0..READS_WITHOUT_CONTENT_MAX).for_each(|_| assert_eq!(send(&[0]), 1));
+        let why = CloseReason::Tls("64 reads of records without content".into());
+        assert_eq!(session.receive(into), Err(why));
+    }
 
     #[test]
     fn record_boundaries_are_found_in_any_split_of_the_stream() {
