@@ -32,7 +32,9 @@ impl Handler for Echo {
         let handle = conn.handle();
         self.executor.spawn(async move {
             tokio::time::sleep(QUERY_DURATION).await;
-            // They fail only if the server has stopped, or its queue of commands is full.
+            // They fail only if the server has stopped, or its queue of commands is full. The
+            // answer is dropped without an error while the server stops, and once the peer has
+            // ended its stream.
             if handle.write(answer).is_err() || handle.resume().is_err() {
                 eprintln!("an answer was lost");
             }

@@ -155,7 +155,8 @@ pub struct ConnHandle<D> {
 impl<D> ConnHandle<D> {
     /// Requests the connection's thread to send bytes without a frame;
     /// [`Codec::encode`](crate::engine::Codec::encode) frames a message. Successive writes are sent
-    /// together.
+    /// together. The bytes are dropped if the peer has ended its stream, or if the thread is
+    /// stopping: neither waits for them.
     ///
     /// # Errors
     /// [`CommandError`] returns the bytes.
@@ -222,10 +223,11 @@ pub struct Stopper<D> {
 }
 
 impl<D> Stopper<D> {
-    /// Requests the thread to stop after it has answered all messages that have arrived. It accepts
-    /// nothing more, and waits up to `grace` for peers to read the answers. Peers that send without
-    /// a pause are read for half of `grace`, one second at most. A later request with a grace
-    /// period that ends earlier replaces this one.
+    /// Requests the thread to stop after its handler has handled all messages that have arrived. It
+    /// accepts nothing more, and waits up to `grace` for peers to read the replies, but not for
+    /// later answers through a [`ConnHandle`]. Peers that send without a pause are read for half of
+    /// `grace`, one second at most. A later request with a grace period that ends earlier replaces
+    /// this one.
     pub fn stop(&self, grace: Duration) {
         self.inbox.request_stop(grace);
     }

@@ -178,8 +178,9 @@ impl<H: Handler> Net<H> {
     }
 
     /// Stops all threads and returns their counters and handlers. The threads accept nothing more,
-    /// answer every message that has arrived, and wait up to `grace` for peers to read the answers;
-    /// peers that send without a pause are read for half of `grace`, one second at most.
+    /// handle every message that has arrived, and wait up to `grace` for peers to read the replies,
+    /// but not for later answers through a [`ConnHandle`](crate::ConnHandle). Peers that send
+    /// without a pause are read for half of `grace`, one second at most.
     ///
     /// # Errors
     /// The error of a thread that ended by itself, or [`NetError::ThreadUnavailable`] if a thread
