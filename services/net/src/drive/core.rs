@@ -309,7 +309,7 @@ impl<D> ReactorState<D> {
             // An error is reported again when the rest is sent.
             let sent_bytes = socket::send(slot.fd.as_fd(), replies).unwrap_or(0);
             replies.drain(..sent_bytes);
-            self.stats.sends_count += 1;
+            self.stats.sends_count += u64::from(sent_bytes > 0);
             self.stats.sent_bytes += sent_bytes as u64;
         }
         let queued_bytes = call.queued_bytes + call.replies.len();
@@ -334,10 +334,11 @@ impl<D> ReactorState<D> {
         call.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
-        self.stats.sends_count += 1;
+        self.stats.sends_count += u64::from(sent_bytes > 0);
         self.stats.sent_bytes += sent_bytes as u64;
         if sent_bytes < sealed.len() {
             slot.flags.insert(ConnFlags::SEND_BLOCKED);
+            self.stats.delayed_count += 1;
         }
         let queued = slot.protocol.queue_bytes(&sealed[sent_bytes..], &self.limits, self.now_ns);
         call.queued_bytes = slot.protocol.queued_bytes();

@@ -1034,6 +1034,8 @@ fn replies_before_an_invalid_message_are_followed_by_an_orderly_end() {
     let mut received = Vec::new();
     peer.read_to_end(&mut received).unwrap();
     assert_eq!(received, framed(b"before"));
+    let (stats, _handlers) = service.net.stop(TIMEOUT).unwrap();
+    assert_eq!(stats.messages_count, 1);
 }
 
 /// Echo handler that takes one millisecond per message.

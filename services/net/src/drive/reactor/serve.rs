@@ -265,6 +265,7 @@ impl<H: Handler> Reactor<H> {
         let delivered = catch_unwind(AssertUnwindSafe(|| {
             reading.deliver_framed_messages(bytes, codec, now_ns, |message, frame| {
                 stage::record_decoded(message.len());
+                core.stats.messages_count += 1;
                 let received = ReceivedBytes { bytes, message, frame: (frame.start, frame.end) };
                 handler.on_message(&mut Conn { core, codec, key, received }, message);
                 stage::record_dispatched(message.len());
@@ -290,11 +291,8 @@ impl<H: Handler> Reactor<H> {
         if is_stopped {
             slot.flags.insert(ConnFlags::BACKLOG);
         }
-        if let Ok(delivered) = delivered {
-            self.core.stats.messages_count += delivered.messages_count;
-            if is_last && delivered.messages_count > 0 {
-                slot.flags.insert(ConnFlags::CLOSING);
-            }
+        if is_last && matches!(delivered, Ok(DeliveryResult { messages_count: 1.., .. })) {
+            slot.flags.insert(ConnFlags::CLOSING);
         }
         self.send_replies(key, bytes);
         delivered.map(drop).map_err(CloseReason::InvalidMessage)
