@@ -7,8 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Maximum length of the name in an `sm://` or `uds://` address, in bytes. The kernel's own limit
-/// for the name of a Unix socket is 107.
-pub const ADDRESS_NAME_BYTES_MAX: usize = 100;
+/// for the name of a Unix socket is 107, and that of an `sm://` address begins with `handover/`.
+pub const ADDRESS_NAME_BYTES_MAX: usize = 98;
 
 /// Error of parsing an [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -279,6 +279,6 @@ mod tests {
             assert_eq!(refused.to_string(), said);
         }
         let long = format!("uds:///{}", "x".repeat(ADDRESS_NAME_BYTES_MAX));
-        assert_eq!(long.parse::<Address>(), Err(AddressError::TooLong { bytes: 101 }));
+        assert_eq!(long.parse::<Address>(), Err(AddressError::TooLong { bytes: 99 }));
     }
 }

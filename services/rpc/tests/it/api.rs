@@ -3,8 +3,9 @@
 use crate::gate::gate;
 use handover_rpc::engine::{HELLO_BYTES, Hello};
 use handover_rpc::{
-    Address, CallError, Calling, CloseReason, Config, ConnectionsConfig, Context, Endpoint,
-    EndpointError, Failure, Method, Peer, PoolConfig, RegisterError, SharedMemoryConfig, Stopper,
+    ADDRESS_NAME_BYTES_MAX, Address, CallError, Calling, CloseReason, Config, ConnectionsConfig,
+    Context, Endpoint, EndpointError, Failure, Method, Peer, PoolConfig, RegisterError,
+    SharedMemoryConfig, Stopper,
 };
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -412,6 +413,14 @@ fn invalid_names_addresses_and_configurations_are_refused() {
     let config =
         Config::default().shared_memory(SharedMemoryConfig::default().shared_bytes(1 << 20));
     assert!(matches!(endpoint(config), Err(EndpointError::Config(_))));
+}
+
+#[test]
+fn name_of_the_maximum_length_can_be_listened_at() {
+    let name = format!("{:0>1$}", std::process::id(), ADDRESS_NAME_BYTES_MAX);
+    let address: Address = format!("sm://{name}").parse().unwrap();
+    let listened = endpoint(Config::default()).unwrap().listen(&address);
+    assert_eq!(listened.unwrap(), address);
 }
 
 #[test]
