@@ -190,10 +190,12 @@ impl<H: Handler> Net<H> {
     /// For little more than `grace`, provided that handlers return.
     pub fn stop(mut self, grace: Duration) -> Result<(Stats, Vec<H>), NetError> {
         self.request_stop(grace);
+        // All threads have ended before an error is returned.
+        let ended: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
         let mut stats = Stats::default();
         let mut handlers = Vec::new();
-        for thread in std::mem::take(&mut self.threads) {
-            let reactor = thread.join().map_err(|_panic| NetError::ThreadUnavailable)??;
+        for joined in ended {
+            let reactor = joined.map_err(|_panic| NetError::ThreadUnavailable)??;
             stats = stats.plus(reactor.stats());
             handlers.push(reactor.into_handler());
         }

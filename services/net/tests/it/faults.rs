@@ -4,7 +4,7 @@
 use handover_net::engine::{BytesCodec, LengthPrefixCodec, TimeoutError, WaterMarkCrossing};
 use handover_net::{
     AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, ConnectOptions, Connections,
-    FullConnectionsPolicy, Handler, Net, NetBuilder, Reactor, WriteError,
+    FullConnectionsPolicy, Handler, Net, NetBuilder, NetError, Reactor, WriteError,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, bind, send,
@@ -1119,4 +1119,43 @@ fn resumed_connection_answers_messages_sent_before_shutdown() {
     assert_eq!(answer(&mut peer), b"last words");
     assert_eq!(read_to_close(&mut peer), 0);
     assert_eq!(service.closed(), (1, CloseReason::Peer.to_string()));
+}
+
+/// Data of a connection that cannot be created on the first thread.
+struct NotOnFirstThread;
+
+impl Default for NotOnFirstThread {
+    fn default() -> Self {
+        assert_ne!(std::thread::current().name(), Some("net-0"), "on purpose");
+        Self
+    }
+}
+
+/// Handler whose drop takes a while, and is reported.
+struct SlowToDrop(Arc<AtomicBool>);
+
+impl Drop for SlowToDrop {
+    fn drop(&mut self) {
+        std::thread::sleep(Duration::from_millis(100));
+        self.0.store(true, SeqCst);
+    }
+}
+
+impl Handler for SlowToDrop {
+    type Codec = BytesCodec;
+    type Data = NotOnFirstThread;
+
+    fn on_message(&mut self, _conn: &mut Conn<'_, BytesCodec, NotOnFirstThread>, _: &[u8]) {}
+}
+
+#[test]
+fn stop_awaits_all_threads_although_one_has_panicked() {
+    let dropped: [Arc<AtomicBool>; 2] = Default::default();
+    let handler = |thread: u32| SlowToDrop(Arc::clone(&dropped[thread as usize]));
+    let net = round_robin(2).start(BytesCodec, handler).unwrap();
+    // Each thread gets one, if the first has not ended before.
+    (0..2).for_each(|_| drop(TcpStream::connect(net.addresses()[0])));
+    let stopped = net.stop(TIMEOUT).map(|_| ());
+    assert!(matches!(stopped, Err(NetError::ThreadUnavailable)), "{stopped:?}");
+    assert!(dropped.iter().all(|it| it.load(SeqCst)));
 }
