@@ -139,7 +139,8 @@ impl NetBuilder {
 }
 
 /// Group of event-loop threads that listen at the same addresses; each thread has a handler of its
-/// own. A [`NetBuilder`] starts it.
+/// own. A [`NetBuilder`] starts it. A forked child does not have the threads, and must not drop its
+/// copy: the drop waits for them.
 pub struct Net<H: Handler> {
     inboxes: Vec<Arc<Inbox<H::Data>>>,
     threads: Vec<JoinHandle<Result<Reactor<H>, NetError>>>,

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::{mem, process};
 
 /// Maximum ratio of one peer's waiting requests to the free slots of the pool's queue.
 const REQUESTS_PER_FREE_SLOT_MAX: usize = 4;
@@ -160,6 +161,8 @@ pub(crate) struct Pool {
     queue_max: usize,
     /// Maximum total size of the waiting requests, in bytes.
     queue_bytes_max: usize,
+    /// Process that has the threads; a forked child does not.
+    process: u32,
 }
 
 impl Pool {
@@ -177,13 +180,14 @@ impl Pool {
         let shared = Arc::new(shared);
         let queue_max = config.queue_max as usize;
         let queue_bytes_max = config.queue_bytes_max as usize;
+        let process = process::id();
         #[cfg(feature = "fibers")]
         if config.fibers && config.threads > 0 {
             let workers = Workers::Fibers(start_fiber_runtime(config)?);
-            return Ok(Self { shared, workers, queue_max, queue_bytes_max });
+            return Ok(Self { shared, workers, queue_max, queue_bytes_max, process });
         }
         let workers = Workers::Threads(Vec::new());
-        let mut pool = Self { shared, workers, queue_max, queue_bytes_max };
+        let mut pool = Self { shared, workers, queue_max, queue_bytes_max, process };
         let mut cpus = config.cpus.iter().copied().cycle();
         for number in 0..config.threads {
             let (shared, cpu) = (Arc::clone(&pool.shared), cpus.next());
@@ -338,6 +342,11 @@ impl PoolQueue {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if process::id() != self.process {
+            // A thread of the parent may have held the queue's lock at the fork.
+            mem::forget(mem::replace(&mut self.workers, Workers::Threads(Vec::new())));
+            return;
+        }
         let mut queue = lock_ignoring_poison(&self.shared.queue);
         queue.is_stopped = true;
         let peers = std::mem::take(&mut queue.peers);

@@ -103,6 +103,7 @@ pub fn child_drops_a_server() {
     server.listen(&address).expect("the path is free");
     let idle_place = folder.path().join("idle");
     let mut idle = Some(endpoint());
+    idle.as_mut().expect("set above").start_pool().expect("threads");
     let idle_address = format!("uds://{}", idle_place.display()).parse().expect("an address");
     idle.as_mut().expect("set above").listen(&idle_address).expect("the path is free");
     let mut server = Some(server.start_progress().expect("a thread"));
