@@ -162,7 +162,9 @@ pub struct Config {
     /// be in memory.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the
-    /// machine itself. Default 65,536. The queue grows as needed and does not shrink.
+    /// machine itself. Default 65,536. The queue grows as needed and does not shrink. In a group,
+    /// up to twice this number and one more can be queued at times: the messages that the machine
+    /// sends itself and those of the other machines are limited together once in each of its turns.
     pub local_messages_max: u32,
     /// Policy for messages from other threads when the inbox is full. Default: refuse.
     pub when_full: WhenFull,

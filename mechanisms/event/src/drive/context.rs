@@ -368,8 +368,6 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Reads cache lines that senders write: use it for display and statistics only.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.state.stats();
-        self.thread.write_counts(&mut stats);
-        stats
+        self.state.stats(self.thread)
     }
 }

@@ -159,17 +159,26 @@ impl<H: Handler + Send + 'static> Member<H> {
     fn handle_any_messages(&mut self, thread: &mut ThreadState) -> ServeResult {
         let machine = self.state.machine as usize;
         let has_inbox_messages = std::mem::take(&mut thread.locals[machine].has_inbox_messages);
-        self.take_local(thread);
-        let count_max = self.state.config.messages_per_round_max;
-        if !has_inbox_messages {
-            let handled = self.handle_local_messages(thread, count_max);
-            return self.serve_result(handled, !self.state.local.is_empty());
+        let local_max = self.state.config.local_messages_max as usize;
+        // The comparison bounds the local queue if the turn's messages come from the inbox.
+        if self.state.local.len() <= local_max {
+            self.take_local(thread);
         }
-        let handled = Member::handle_messages(self, thread, count_max);
-        // Messages left in the inbox are no longer announced by the flag, so `has_inbox_messages`
-        // records them.
-        thread.locals[machine].has_inbox_messages = !self.state.inbox.is_empty();
-        self.serve_result(handled, self.state.has_messages())
+        let count_max = self.state.config.messages_per_round_max;
+        let (handled, has_more) = if has_inbox_messages {
+            let handled = Member::handle_messages(self, thread, count_max);
+            // Messages left in the inbox are no longer announced by the flag, so
+            // `has_inbox_messages` records them.
+            thread.locals[machine].has_inbox_messages = !self.state.inbox.is_empty();
+            (handled, self.state.has_messages())
+        } else {
+            let handled = self.handle_local_messages(thread, count_max);
+            (handled, !self.state.local.is_empty())
+        };
+        // One at least, so that messages that the machine sends itself cannot keep out the others'.
+        let free_count = local_max.saturating_sub(self.state.local.len()).max(1);
+        thread.locals[machine].queue.messages_max = free_count as u32; // at most local_messages_max
+        self.serve_result(handled, has_more)
     }
 
     /// Returns the result of serving the machine, which has handled `handled` messages and has
@@ -342,13 +351,7 @@ impl Group {
     /// thread. `None` if the machine was removed or is of another group.
     #[must_use]
     pub fn stats<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<Stats> {
-        let member = self.member(which)?;
-        let mut stats = member.state.stats();
-        let local = u64::from(self.thread.locals[which.machine as usize].queue.len());
-        stats.waiting += local;
-        stats.sent += local;
-        self.thread.write_counts(&mut stats);
-        Some(stats)
+        Some(self.member(which)?.state.stats(&self.thread))
     }
 
     /// Removes and closes a machine, and returns the messages that were not handled. Stops the

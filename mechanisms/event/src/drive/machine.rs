@@ -47,8 +47,7 @@ impl<H: Handler> ClosedMachine<H> {
     /// Closes a machine, and takes its handler, its unhandled messages and its counters.
     pub(crate) fn from_member(mut member: Member<H>, thread: &ThreadState) -> Self {
         let messages = member.state.close();
-        let mut stats = member.state.stats();
-        thread.write_counts(&mut stats);
+        let stats = member.state.stats(thread);
         Self { handler: member.handler, messages, stats }
     }
 }
@@ -107,9 +106,7 @@ impl<H: Handler> Machine<H> {
     /// Returns the machine's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.member.state.stats();
-        self.thread.write_counts(&mut stats);
-        stats
+        self.member.state.stats(&self.thread)
     }
 
     /// Runs the machine until it is stopped. Messages that are still queued stay queued, and the

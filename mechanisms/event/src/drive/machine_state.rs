@@ -3,7 +3,7 @@
 use super::address::{Address, SharedMachineState};
 use super::reactor::EpollToken;
 use super::shared_thread_state::SharedThreadState;
-use super::thread_state::now_ns;
+use super::thread_state::{ThreadState, now_ns};
 use super::waiting_senders;
 use crate::engine::inbox::{self, Inbox};
 use crate::{Config, MachineError, Ready, SendError, Stats, WatchId, WhenFull, stage};
@@ -278,13 +278,18 @@ impl<M> MachineState<M> {
         waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX);
     }
 
-    /// Returns the machine's counters, without those of the thread.
-    pub(crate) fn stats(&self) -> Stats {
+    /// Returns the machine's counters and those of its thread, `thread`.
+    pub(crate) fn stats(&self, thread: &ThreadState) -> Stats {
         let refused = self.address.shared().refused_count();
         let dropped = self.inbox.dropped_count();
-        let waiting = (self.local.len() + self.inbox.len()) as u64;
+        // A machine outside a group has no queue of messages from other machines of its thread.
+        let of_group = thread.locals.get(self.machine as usize).map_or(0, |one| one.queue.len());
+        let waiting = (self.local.len() + self.inbox.len()) as u64 + u64::from(of_group);
         let sent = self.handled + refused + dropped + waiting + self.counts.returned;
-        Stats { sent, handled: self.handled, refused, dropped, waiting, ..self.counts }
+        let mut stats =
+            Stats { sent, handled: self.handled, refused, dropped, waiting, ..self.counts };
+        thread.write_counts(&mut stats);
+        stats
     }
 }
 

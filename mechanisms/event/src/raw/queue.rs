@@ -27,7 +27,8 @@ pub(crate) struct AnyQueue {
     type_id: TypeId,
     /// Number of messages, including the one in `first`.
     len: u32,
-    messages_max: u32,
+    /// Maximum of `len`, at least one.
+    pub(crate) messages_max: u32,
 }
 
 /// Value of [`AnyQueue::others`].

@@ -736,9 +736,59 @@ fn messages_within_a_group_are_limited_counted_and_returned_in_order_by_a_remova
     assert_eq!(cx.send_to(goes.address(), 3), Err(SendError::Full(3)));
     let stats = group.stats(&goes).expect("of this group");
     assert_eq!((stats.sent, stats.waiting, stats.refused), (4, 3, 1));
+    assert_eq!(group.context(&goes).map(|cx| cx.stats()), Some(stats));
     let closed = group.remove(&goes).expect("of this group");
     assert_eq!(closed.messages, [0, 1, 2]);
     assert_eq!((closed.stats.sent, closed.stats.returned), (4, 3));
+}
+
+#[test]
+fn messages_within_a_group_stay_limited_while_the_receiver_is_slower_than_the_sender() {
+    let narrow = Config::default().local_messages_max(4).messages_per_round_max(1);
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let slow = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
+    let to_slow = slow.address().clone();
+    let sends = handler(move |number: u32, cx: &mut Context<'_, u32>| {
+        (0..3).for_each(|_| _ = cx.send_to(&to_slow, number));
+        cx.send_quiet(number + 1).expect("send a message");
+    });
+    let sends = group.add(sends, narrow).expect("add a machine");
+    group.context(&sends).expect("of this group").send_quiet(1).expect("send a message");
+    // In some of its turns, the receiver handles one of these instead of a local message.
+    let from_outside = 500;
+    for _ in 0..from_outside {
+        slow.address().send(0).expect("send a message");
+    }
+    for _ in 0..100 {
+        group.poll().expect("runs");
+    }
+    let stats = group.stats(&slow).expect("of this group");
+    assert!(stats.waiting <= 9 && stats.refused > 0, "{stats:?}");
+    let mut received = group.handler(&slow).expect("of this group").0.clone();
+    received.retain(|&number| number != 0);
+    assert!(received.len() as u64 == stats.handled - from_outside && received.is_sorted());
+}
+
+#[test]
+fn messages_of_a_group_arrive_although_the_receiver_keeps_its_own_queue_full() {
+    let narrow = Config::default().local_messages_max(1);
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let repeats = handler(|is_last: bool, cx: &mut Context<'_, bool>| {
+        if is_last {
+            cx.stop();
+        } else {
+            let _ = cx.send_quiet(false);
+        }
+    });
+    let repeats = group.add(repeats, narrow).expect("add a machine");
+    let sends = group.add(Keeper::<bool>(Vec::new()), narrow).expect("add a machine");
+    group.context(&repeats).expect("of this group").send_quiet(false).expect("send a message");
+    for _ in 0..2 {
+        assert_eq!(group.poll().expect("runs").end_reason, None);
+    }
+    let mut cx = group.context(&sends).expect("of this group");
+    cx.send_to(repeats.address(), true).expect("send a message");
+    assert_eq!(group.poll().expect("runs").end_reason, Some(EndReason::Stopped));
 }
 
 #[test]
