@@ -74,7 +74,9 @@ impl ClientLedgers {
     /// Returns the counters of each client.
     fn ledgers(&self) -> Vec<Ledger> {
         let of = |(ledger, client_state): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
-            let counts = client_state.as_ref().map_or(ledger.counts, |it| it.counts());
+            let mut counts = client_state.as_ref().map_or(ledger.counts, |it| it.counts());
+            // The client may have sent packets since it published its counters.
+            counts.sent = counts.sent.max(ledger.read);
             Ledger { counts, ..*ledger }
         };
         self.0.iter().map(of).collect()

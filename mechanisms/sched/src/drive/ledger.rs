@@ -47,7 +47,7 @@ impl Counts {
 ///
 /// `read == released + dropped + discarded + scheduled_count()` at every moment. For a client that
 /// has left, `counts.sent == read + unread`. Always, `counts.sent == counts.transmitted +
-/// counts.dropped + queued_count() + abandoned_count()`.
+/// counts.dropped + queued_count() + abandoned_count()`. All this holds for sums over clients, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Number of the client in the order of joining, from 0.
@@ -67,9 +67,13 @@ pub struct Ledger {
     /// Packets released or dropped that the arbiter could not return to the client. The mailbox to
     /// the client was full when the arbiter finished.
     pub unfetched: u64,
-    /// `true` if the client was dropped, even by a panic.
+    /// Packets that were neither transmitted nor dropped when the client left.
+    pub(super) abandoned: u64,
+    /// `true` if the arbiter saw the client leave (by its drop, even in a panic), or in a sum, one
+    /// of the clients. `false` for a client that was dropped after the arbiter had finished.
     pub has_left: bool,
-    /// The client's own counters, as last published; final once the client has left.
+    /// The client's own counters, as last published: by its last poll that returned packets, and
+    /// when it was dropped. `sent` is at least `read`, though later packets are missing until then.
     pub counts: Counts,
 }
 
@@ -80,15 +84,15 @@ impl Ledger {
     }
 
     /// Returns the number of the client's packets that are queued. They are in the mailbox, in the
-    /// scheduler, or released but not transmitted. 0 for a client that has left.
+    /// scheduler, or released but not transmitted. 0 for a client that the arbiter saw leave.
     pub fn queued_count(&self) -> u64 {
-        if self.has_left { 0 } else { self.counts.queued_count() }
+        self.counts.queued_count() - self.abandoned
     }
 
     /// Returns the number of packets sent that were neither transmitted nor dropped when the client
-    /// left. 0 for a client that has not left.
+    /// left. 0 for a client that the arbiter did not see leave.
     pub fn abandoned_count(&self) -> u64 {
-        if self.has_left { self.counts.queued_count() } else { 0 }
+        self.abandoned
     }
 
     pub(super) fn add(&mut self, other: &Ledger) {
@@ -99,6 +103,7 @@ impl Ledger {
         self.dropped += other.dropped;
         self.discarded += other.discarded;
         self.unfetched += other.unfetched;
+        self.abandoned += other.abandoned;
         self.has_left |= other.has_left;
         self.counts.add(&other.counts);
     }

@@ -95,6 +95,7 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> Port<IN_WORDS, OUT_WORDS> {
         self.spill = VecDeque::new();
         self.ledger.has_left = true;
         self.ledger.counts = self.client_state.counts();
+        self.ledger.abandoned = self.ledger.counts.queued_count();
     }
 
     /// Returns the number of packets that wait for a free slot in the mailbox to the client.

@@ -371,6 +371,37 @@ fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
 }
 
 #[test]
+fn total_ledger_is_the_sum_over_clients_that_have_left_that_polled_and_that_never_did() {
+    // Flows 1 and 2 take 12 s a packet.
+    let mut paced = scheduler(Algorithm::Pacing, 1, flow_spec());
+    for flow in 1..=2 {
+        assert_eq!(paced.add_flow(flow_spec().weight(1_000)), Ok(flow));
+    }
+    let (hub, running) = start(paced, config(Stamping::None));
+    let [mut leaves, mut polled, mut never_polled] = [(); 3].map(|()| hub.join().unwrap());
+    let offers = |flow, count| (0..count).map(move |tag| Offer { flow, length_bytes: 1500, tag });
+    assert_eq!(never_polled.send_batch(&mut offers(2, 3)).sent, 3);
+    assert_eq!(polled.send_batch(&mut offers(1, 10)).sent, 10);
+    let deadline = Instant::now() + TIMEOUT;
+    while polled.poll(100, &mut NullSink, &mut ()).unwrap() == 0 {
+        assert!(Instant::now() < deadline, "{polled:?}");
+        std::thread::yield_now();
+    }
+    // When these are back, the arbiter has read all mailboxes since the other clients sent.
+    send_all(&mut leaves, ClientFlows::new(0, 1, 1), 5);
+    drop(leaves);
+    hub.stop(StopMode::Now);
+    let closed = running.join();
+    let ledgers = closed.client_ledgers();
+    let ended = |ledger: &Ledger| (ledger.queued_count(), ledger.abandoned_count());
+    assert_eq!([0, 1, 2].map(|client| ended(&ledgers[client])), [(0, 0), (9, 0), (3, 0)]);
+    assert_eq!(ended(&closed.total_ledger()), (12, 0));
+    drop(polled);
+    assert_eq!(ended(&closed.total_ledger()), (12, 0), "it left after the arbiter had finished");
+    assert_conserved(&closed);
+}
+
+#[test]
 fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
     let arbiter =
         Arbiter::new(scheduler(Algorithm::Fifo, 1, flow_spec()), config(Stamping::None)).unwrap();
