@@ -151,7 +151,8 @@ impl<T> Wheel<T> {
             sorted: Vec::with_capacity(opened_reserved),
             sorted_at: 0,
             unsorted: Vec::with_capacity(opened_reserved),
-            added_late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
+            // One more than the greatest `late_max`.
+            added_late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN) + 1),
             late_max: LATE_MIN,
             ahead_count: 0,
             newest_key: NO_KEY,
@@ -547,7 +548,9 @@ impl<T> Wheel<T> {
         let kept_count = retain(&mut self.unsorted, |entry| records.is_running(entry));
         sort_into(&mut self.sorted, &self.unsorted[..kept_count]);
         self.sorted_at = 0;
-        self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
+        let late_max = self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2;
+        // At most as for the heap of all timers in `shrink_late`: `new` reserves memory for this.
+        self.late_max = LATE_MIN.max(late_max.min(2 * self.records.records_count()));
         true
     }
 

@@ -238,6 +238,40 @@ fn reserved_memory_suffices_for_slots_whose_timers_were_nearly_all_cancelled() {
 }
 
 #[test]
+fn reserved_memory_suffices_for_stale_entries_below_a_slot_that_was_opened_early() {
+    let config = Config::default().timers_reserved(254);
+    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+    let before = raw::allocations_count();
+    for _ in 0..252 {
+        wheel.start(u64::MAX, ()).expect("room");
+    }
+    // As many as the wheel keeps: one more would remove some.
+    for _ in 0..531 {
+        leave_stale_entry(&mut wheel, u64::MAX);
+    }
+    assert_eq!(wheel.next_deadline_ns(), Some(u64::MAX));
+    for _ in 0..600 {
+        leave_stale_entry(&mut wheel, 1_000);
+    }
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
+fn reserved_memory_suffices_for_stale_entries_of_timers_that_are_due() {
+    let config = Config::default().timers_reserved(254);
+    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+    assert_eq!(wheel.pop_due(2_000), None);
+    let before = raw::allocations_count();
+    for _ in 0..252 {
+        wheel.start(1_000, ()).expect("room");
+    }
+    for _ in 0..600 {
+        leave_stale_entry(&mut wheel, 1_000);
+    }
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
 fn periodic_timer_does_not_allocate() {
     let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
     let period_ns = NonZeroU64::new(1_000_003).expect("not zero");
