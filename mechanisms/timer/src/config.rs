@@ -24,7 +24,7 @@ pub struct Config {
     ///
     /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110
     /// bytes for each, with a payload of 8 bytes, and besides at most 5 KiB for each slot in use:
-    /// usually two or three hundred, at most 704. A record is used for 2^30 timers at least, and
+    /// usually two or three hundred, at most 704. A record is used for 2^29 timers at least, and
     /// then retired, and with it its memory: a few bytes for many seconds of starting and
     /// cancelling.
     pub timers_max: u32,

@@ -113,7 +113,7 @@ pub struct Wheel<T> {
     newest_key: u64,
     /// Slot of the newest timer's entry, or [`LATE_SLOT`].
     newest_slot: usize,
-    /// Latest time that was passed to the wheel, in ns.
+    /// Latest time that was passed to `new` or [`pop_due`](Self::pop_due), in ns.
     now_ns: u64,
     /// Function that clones a payload; `None` until a periodic timer is started.
     clone: Option<fn(&T) -> T>,
@@ -228,8 +228,8 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Starts a timer that expires once, at the latest time passed to the wheel plus `after`. The
-    /// deadline is at most `u64::MAX`.
+    /// Starts a timer that expires once, at the latest time passed to [`new`](Self::new) or
+    /// [`pop_due`](Self::pop_due) plus `after`. The deadline is at most `u64::MAX`.
     ///
     /// The wheel reads no clock: if [`pop_due`](Self::pop_due) was called long ago, the timer
     /// expires earlier than `after` from now. Then add to the present time, and call
@@ -353,9 +353,9 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Sets the deadline of a running timer to the latest time passed to the wheel plus `after`.
-    /// Returns `false` if the timer is not running. Otherwise like
-    /// [`reschedule`](Self::reschedule); the deadline is at most `u64::MAX`.
+    /// Sets the deadline of a running timer to the latest time passed to [`new`](Self::new) or
+    /// [`pop_due`](Self::pop_due) plus `after`, at most `u64::MAX`. Returns `false` if the timer is
+    /// not running. Otherwise like [`reschedule`](Self::reschedule).
     pub fn reschedule_after(&mut self, id: TimerId, after: Duration) -> bool {
         self.reschedule(id, self.now_ns.saturating_add(saturating_ns(after)))
     }
