@@ -10,7 +10,8 @@ use handover_ring::PushError;
 
 impl<M> Address<M> {
     /// Sends a message, and wakes the machine if it sleeps. While the inbox is full, waits for
-    /// space, under any [`WhenFull`](crate::WhenFull). For tasks of any executor.
+    /// space, under `Refuse` and `Block` of [`WhenFull`](crate::WhenFull); under `DropOldest` it
+    /// drops the oldest message, as [`send`](Self::send) does. For tasks of any executor.
     ///
     /// Tasks that wait are woken in the order in which they began to wait, one once half of the
     /// inbox is free. While other senders keep it fuller, one is woken after each 1024 messages

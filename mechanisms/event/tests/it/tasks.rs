@@ -46,7 +46,9 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-const POLICIES: [WhenFull; 2] = [WhenFull::Refuse, WhenFull::Block { wait_max: Duration::MAX }];
+/// Policies under which tasks wait for space.
+const WAITING_POLICIES: [WhenFull; 2] =
+    [WhenFull::Refuse, WhenFull::Block { wait_max: Duration::MAX }];
 
 fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
     Config::default().inbox_messages_max(inbox_messages_max).when_full(when_full)
@@ -57,8 +59,8 @@ fn keeper(config: Config) -> Machine<Keeper<u64>> {
 }
 
 #[test]
-fn task_waits_for_space_under_each_policy() {
-    for when_full in POLICIES {
+fn task_waits_for_space_unless_the_policy_is_to_drop_the_oldest_message() {
+    for when_full in WAITING_POLICIES {
         let mut machine = keeper(small(1, when_full));
         let address = machine.address().clone();
         assert_eq!(block_on(address.send_async(1)), Ok(()));
@@ -75,6 +77,10 @@ fn task_waits_for_space_under_each_policy() {
         let stats = machine.stats();
         assert_eq!((stats.sent, stats.refused), (2, 0), "waiting is no refusal");
     }
+}
+
+#[test]
+fn task_drops_the_oldest_message_of_a_full_inbox_if_that_is_the_policy() {
     let mut machine = keeper(small(1, WhenFull::DropOldest));
     for number in 1..=2 {
         assert_eq!(block_on(machine.address().send_async(number)), Ok(()));
@@ -143,7 +149,7 @@ fn admitted_task_wakes_the_next_once_it_has_sent() {
 
 #[test]
 fn task_wakes_a_machine_that_sleeps_with_a_full_inbox() {
-    for when_full in POLICIES {
+    for when_full in WAITING_POLICIES {
         let machine = keeper(small(1, when_full));
         let address = machine.address().clone();
         let running = machine.spawn(thread::Builder::new()).expect("a thread");
@@ -214,7 +220,7 @@ async fn send_all(address: Address<u64>) {
 /// Runs a machine, alone and in a group, under each policy, to which tasks send that `start`
 /// starts. Hangs if a wake-up is lost.
 fn run_machines(mut start: impl FnMut(u64, Address<u64>)) {
-    for when_full in POLICIES {
+    for when_full in WAITING_POLICIES {
         let adder = || Adder { sum: 0, count: 0 };
         let mut machine = Machine::new(adder(), small(2, when_full)).expect("valid");
         (0..SENDERS_COUNT).for_each(|sender| start(sender, machine.address().clone()));
