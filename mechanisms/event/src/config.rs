@@ -171,8 +171,10 @@ pub struct Config {
     /// Maximum number of messages handled before timers and descriptors are served. Default 256.
     ///
     /// A greater value spreads the cost of serving them over more messages; a smaller value makes
-    /// timers more punctual under load. A timer is late by at most the run time of this many
-    /// handlers plus `timers_per_round_max` others.
+    /// timers more punctual under load. If no more than `timers_per_round_max` are due, a timer is
+    /// late by at most the run time of one round's handlers: this many for messages,
+    /// `timers_per_round_max` for timers and [`ThreadConfig::descriptors_per_round_max`] for
+    /// descriptors. In a group, those of the other machines' turns come in addition.
     pub messages_per_round_max: u32,
     /// Maximum number of due timers handled before messages are served again. Default 64.
     pub timers_per_round_max: u32,
