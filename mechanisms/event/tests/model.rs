@@ -873,7 +873,7 @@ fn reply_to_a_requester_that_gives_up_is_received_returned_or_dropped_once() {
 
 /// Inbox of one message that drops the oldest, and the shared state of its thread.
 fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
-    let (inbox_sender, inbox) = drop_oldest_inbox(1);
+    let (inbox_sender, inbox) = drop_oldest_inbox(1).expect("create a queue");
     (Arc::new((SharedThreadState::default(), inbox_sender)), inbox)
 }
 

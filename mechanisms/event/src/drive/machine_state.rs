@@ -97,9 +97,9 @@ impl<M: Send + 'static> MachineState<M> {
         let (inbox_sender, inbox) = match config.when_full {
             WhenFull::DropOldest => inbox::drop_oldest_inbox(config.inbox_messages_max),
             WhenFull::Refuse | WhenFull::Block { .. } => {
-                inbox::ring_inbox(config.inbox_messages_max)?
+                inbox::ring_inbox(config.inbox_messages_max)
             }
-        };
+        }?;
         let timers = handover_timer::Config::default().timers_max(config.timers_max);
         let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
         Ok(Self {

@@ -47,18 +47,27 @@ pub fn ring_inbox<M>(messages_max: u32) -> Result<(InboxSender<M>, Inbox<M>), Ca
 }
 
 /// Creates an inbox that drops its oldest message when it is full; returns its two ends.
-pub fn drop_oldest_inbox<M>(messages_max: u32) -> (InboxSender<M>, Inbox<M>) {
+pub fn drop_oldest_inbox<M>(
+    messages_max: u32,
+) -> Result<(InboxSender<M>, Inbox<M>), CapacityError> {
+    let allocate = |slots_count: usize| {
+        let mut slots = VecDeque::new();
+        let slot_bytes = size_of::<M>();
+        match slots.try_reserve_exact(slots_count) {
+            Ok(()) => Ok(slots),
+            Err(_) => Err(CapacityError::OutOfMemory { slots_count: messages_max, slot_bytes }),
+        }
+    };
+    let slots_count = messages_max as usize;
+    let (messages, batch) = (allocate(slots_count)?, allocate(slots_count.min(BATCH_MAX))?);
     let queue = Arc::new(DropOldestQueue {
-        messages: CachePadded::new(Mutex::new(VecDeque::new())),
-        messages_max: messages_max as usize,
+        messages: CachePadded::new(Mutex::new(messages)),
+        messages_max: slots_count,
         len: AtomicUsize::new(0),
         dropped: AtomicU64::new(0),
         closed: AtomicBool::new(false),
     });
-    (
-        InboxSender::DropOldest(Arc::clone(&queue)),
-        Inbox::DropOldest { queue, batch: VecDeque::new() },
-    )
+    Ok((InboxSender::DropOldest(Arc::clone(&queue)), Inbox::DropOldest { queue, batch }))
 }
 
 impl<M> InboxSender<M> {
@@ -240,7 +249,7 @@ mod tests {
 
     #[test]
     fn full_queue_drops_and_counts_the_oldest_messages() {
-        let (inbox_sender, mut inbox) = drop_oldest_inbox(3);
+        let (inbox_sender, mut inbox) = drop_oldest_inbox(3).expect("create a queue");
         for number in 0..10 {
             assert!(inbox_sender.push(number).is_ok());
         }
@@ -252,7 +261,8 @@ mod tests {
     #[test]
     fn queue_that_drops_the_oldest_holds_messages_max_and_the_rest_of_one_batch() {
         for messages_max in [1, 3, BATCH_MAX, 1000] {
-            let (inbox_sender, mut inbox) = drop_oldest_inbox(messages_max as u32);
+            let (inbox_sender, mut inbox) =
+                drop_oldest_inbox(messages_max as u32).expect("create a queue");
             let fill = || (0..2 * messages_max).for_each(|it| inbox_sender.push(it).expect("open"));
             fill();
             assert!(inbox.pop().is_some());
@@ -263,9 +273,8 @@ mod tests {
 
     #[test]
     fn closed_inbox_refuses_new_messages_and_returns_earlier_ones() {
-        for (inbox_sender, mut inbox) in
-            [ring_inbox(4).expect("create a ring"), drop_oldest_inbox(4)]
-        {
+        for ends in [ring_inbox(4), drop_oldest_inbox(4)] {
+            let (inbox_sender, mut inbox) = ends.expect("create an inbox");
             assert!(inbox_sender.push(1).is_ok());
             inbox.close();
             assert!(inbox_sender.is_closed());
@@ -278,7 +287,8 @@ mod tests {
 
     #[test]
     fn dropped_inbox_drops_its_messages() {
-        for (inbox_sender, inbox) in [ring_inbox(4).expect("create a ring"), drop_oldest_inbox(4)] {
+        for ends in [ring_inbox(4), drop_oldest_inbox(4)] {
+            let (inbox_sender, inbox) = ends.expect("create an inbox");
             let message = std::sync::Arc::new(());
             assert!(inbox_sender.push(std::sync::Arc::clone(&message)).is_ok());
             drop(inbox);

@@ -8,7 +8,7 @@ mod raw;
 
 use handover_event::{
     Address, Config, Context, Group, Handler, Machine, Pool, PoolArc, PoolBox, ThreadConfig, Topic,
-    handler,
+    WhenFull, handler,
 };
 use std::time::Duration;
 
@@ -38,6 +38,19 @@ fn local_and_inbox_messages_allocate_nothing() {
         }
     });
     assert_eq!(made, 0);
+}
+
+#[test]
+fn first_messages_to_an_inbox_that_drops_the_oldest_allocate_nothing() {
+    let config = Config::default().when_full(WhenFull::DropOldest);
+    let mut machine = Machine::new(handler(|_: u64, _cx| ()), config).expect("valid");
+    machine.poll().expect("runs");
+    let before = raw::allocations_count();
+    for number in 0..2000 {
+        machine.address().send(number).expect("send a message");
+    }
+    while machine.poll().expect("runs").handled > 0 {}
+    assert_eq!(raw::allocations_count() - before, 0);
 }
 
 #[test]
