@@ -22,10 +22,11 @@ pub enum Refusal {
     )]
     TooLong,
     /// The packet's flow does not exist and cannot be created. Its number is not below the maximum
-    /// number of flows, or the sum of weights would exceed its limit.
+    /// number of flows, the sum of weights would exceed its limit, or the scheduler refuses the
+    /// template for another reason.
     #[error(
-        "cannot create the flow: raise the configuration's flows_max above the flow's number, or \
-         give flows less weight"
+        "cannot create the flow: raise the configuration's flows_max above the flow's number, give \
+         flows less weight, or correct the template: add_flow with it returns its error"
     )]
     NoMoreFlows,
     /// The packet's length is zero.
