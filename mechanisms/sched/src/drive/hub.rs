@@ -4,9 +4,10 @@ use super::client::{Client, ClientLanes, LanePair};
 use super::port::Port;
 use super::presence::ClientState;
 use super::stamps::Stamping;
-use super::state::{ArbiterState, DRAINING, RUNNING, STOPPING};
+use super::state::{ArbiterState, DRAINING, NewClients, RUNNING, STOPPING, SelectNewClients};
 use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
+use std::sync::MutexGuard;
 
 /// Maximum number of clients of an arbiter at a time. A client that has left counts while packets
 /// of it are in the scheduler.
@@ -51,36 +52,53 @@ impl Hub {
     /// # Cost
     /// Allocates two mailboxes, which the arbiter notices at its next sweep.
     pub fn join(&self) -> Result<Client, JoinError> {
-        let shared = &self.shared;
-        let mut new_clients = shared.new_clients();
-        if shared.state() != RUNNING {
+        let client_state = Arc::new(CachePadded::new(ClientState::default()));
+        let (number, lanes) = match self.shared.stamping {
+            Stamping::None => {
+                let (number, lanes) = self.add_client(|it| &mut it.unstamped, &client_state)?;
+                (number, ClientLanes::Unstamped(lanes))
+            }
+            Stamping::Batch | Stamping::Packet => {
+                let (number, lanes) = self.add_client(|it| &mut it.stamped, &client_state)?;
+                (number, ClientLanes::Stamped(lanes))
+            }
+        };
+        self.shared.notify_arbiter();
+        Ok(Client::new(number, lanes, client_state, Arc::clone(&self.shared)))
+    }
+
+    /// Creates the mailboxes of a client, and adds the client to the new ones. Returns its number
+    /// and its ends of the mailboxes.
+    fn add_client<const IN_WORDS: usize, const OUT_WORDS: usize>(
+        &self,
+        select_new_clients: SelectNewClients<IN_WORDS, OUT_WORDS>,
+        client_state: &Arc<CachePadded<ClientState>>,
+    ) -> Result<(usize, Box<LanePair<IN_WORDS, OUT_WORDS>>), JoinError> {
+        // A client that cannot join gets no mailboxes. They are created without the lock, which
+        // the arbiter takes too.
+        drop(self.lock_to_join()?);
+        let (mut port, to_arbiter, from_arbiter) =
+            Port::pair(self.shared.mailbox_slots_count, Arc::clone(client_state));
+        let lanes = LanePair::new(to_arbiter, from_arbiter);
+        let mut new_clients = self.lock_to_join()?;
+        let number = new_clients.joined_count;
+        port.ledger.client = number;
+        select_new_clients(&mut new_clients).push(port);
+        new_clients.clients_count += 1;
+        new_clients.joined_count += 1;
+        Ok((number, lanes))
+    }
+
+    /// Locks the list of new clients if a client can join.
+    fn lock_to_join(&self) -> Result<MutexGuard<'_, NewClients>, JoinError> {
+        let new_clients = self.shared.new_clients();
+        if self.shared.state() != RUNNING {
             return Err(JoinError::Stopped);
         }
         if new_clients.clients_count == CLIENTS_MAX {
             return Err(JoinError::Full);
         }
-        let number = new_clients.joined_count;
-        let client_state = Arc::new(CachePadded::new(ClientState::default()));
-        let slots_count = shared.mailbox_slots_count;
-        let lanes = match shared.stamping {
-            Stamping::None => {
-                let (port, to_arbiter, from_arbiter) =
-                    Port::pair(number, slots_count, Arc::clone(&client_state));
-                new_clients.unstamped.push(port);
-                ClientLanes::Unstamped(LanePair::new(to_arbiter, from_arbiter))
-            }
-            Stamping::Batch | Stamping::Packet => {
-                let (port, to_arbiter, from_arbiter) =
-                    Port::pair(number, slots_count, Arc::clone(&client_state));
-                new_clients.stamped.push(port);
-                ClientLanes::Stamped(LanePair::new(to_arbiter, from_arbiter))
-            }
-        };
-        new_clients.clients_count += 1;
-        new_clients.joined_count += 1;
-        drop(new_clients);
-        shared.notify_arbiter();
-        Ok(Client::new(number, lanes, client_state, Arc::clone(shared)))
+        Ok(new_clients)
     }
 
     /// Stops the arbiter, at once or after draining. [`StopMode::Now`] may follow

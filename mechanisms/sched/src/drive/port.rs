@@ -33,9 +33,9 @@ type PortAndClientLanes<const IN_WORDS: usize, const OUT_WORDS: usize> =
     (Port<IN_WORDS, OUT_WORDS>, LaneSender<IN_WORDS>, LaneReceiver<OUT_WORDS>);
 
 impl<const IN_WORDS: usize, const OUT_WORDS: usize> Port<IN_WORDS, OUT_WORDS> {
-    /// Creates both mailboxes of a client. `mailbox_slots_count` was validated.
+    /// Creates both mailboxes of a client, whose number the ledger does not contain yet.
+    /// `mailbox_slots_count` was validated.
     pub(super) fn pair(
-        client: usize,
         mailbox_slots_count: u32,
         client_state: Arc<CachePadded<ClientState>>,
     ) -> PortAndClientLanes<IN_WORDS, OUT_WORDS> {
@@ -49,8 +49,7 @@ impl<const IN_WORDS: usize, const OUT_WORDS: usize> Port<IN_WORDS, OUT_WORDS> {
                 unreachable!("ArbiterConfig::validate() has checked the number of slots: {error}")
             }
         };
-        let ledger = Ledger { client, ..Ledger::default() };
-        let spill = VecDeque::new();
+        let (spill, ledger) = (VecDeque::new(), Ledger::default());
         let port = Self { inbox, outbox, spill, client_state, ledger };
         (port, to_arbiter, from_arbiter)
     }

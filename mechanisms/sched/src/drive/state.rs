@@ -37,6 +37,10 @@ pub(super) struct NewClients {
     pub(super) joined_count: usize,
 }
 
+/// Function that selects the list of new clients whose lanes have this slot size.
+pub(super) type SelectNewClients<const IN_WORDS: usize, const OUT_WORDS: usize> =
+    fn(&mut NewClients) -> &mut Vec<Port<IN_WORDS, OUT_WORDS>>;
+
 /// State that an arbiter shares with its hubs and clients.
 pub(super) struct ArbiterState {
     pub(super) control: CachePadded<ControlWords>,

@@ -8,7 +8,7 @@ use super::final_state::{ClientLedgers, FinalState, LEDGERS_MAX};
 use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
-use super::state::{ArbiterState, DRAINING, NewClients, RUNNING, STOPPING};
+use super::state::{ArbiterState, DRAINING, RUNNING, STOPPING, SelectNewClients};
 use super::wait::{IdleState, saturating_ns};
 use super::word::{Offer, Token};
 use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
@@ -31,10 +31,6 @@ const SWEEPS_PER_CLOCK_READ: u64 = 16;
 /// runs. For smaller batches, runs of single packets are a tenth slower than no runs (drr,
 /// 2026-11). While there is one client, its smaller batches share a run.
 const RUNS_BATCH_MIN: usize = 8;
-
-/// Function that selects the list of new clients whose lanes have this slot size.
-type SelectNewClients<const IN_WORDS: usize, const OUT_WORDS: usize> =
-    fn(&mut NewClients) -> &mut Vec<Port<IN_WORDS, OUT_WORDS>>;
 
 /// Time stamps and tag of a packet while it is in the scheduler.
 #[derive(Clone, Copy)]
