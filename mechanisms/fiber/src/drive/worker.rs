@@ -41,7 +41,9 @@ const EXPIRED_MAX: u32 = 64;
 const SWITCHES_PER_EXPIRED: u32 = 4;
 /// Minimum number of ready fibers ahead of a woken fiber for its frames to be prefetched.
 const PREFETCH_READY_MIN: u32 = 4;
-/// Maximum number of fibers that a worker checks in another worker's queue when it steals.
+/// Maximum number of fibers that a worker first checks in another worker's queue when it steals. If
+/// it may take none of them, it releases the queue and checks twice as many, until it has checked
+/// the entire queue.
 const STEAL_CHECKS_MAX: u32 = 128;
 /// Interval, in calls of [`Worker::poll`], at which a worker takes a fiber of a less urgent pool.
 /// It does so although more urgent fibers are ready.
@@ -675,10 +677,17 @@ impl Worker {
             if offers == seen.get() {
                 continue;
             }
-            let split = self.owner.with_queue_of_worker(other, |queue| {
-                queue.split_off_half(STEAL_CHECKS_MAX, can_take)
-            });
-            let Some((mut taken, has_checked_all)) = split else { continue };
+            let mut checks_max = STEAL_CHECKS_MAX;
+            let split = loop {
+                let split = self.owner.with_queue_of_worker(other, |queue| {
+                    queue.split_off_half(checks_max, can_take)
+                });
+                match split {
+                    Some((taken, false)) if taken.is_empty() => checks_max *= 2,
+                    split => break split,
+                }
+            };
+            let Some((mut taken, _)) = split else { continue };
             let mut count = 0;
             while let Some(fiber) = taken.pop_front() {
                 fiber.set_home(self.home_address());
@@ -689,9 +698,7 @@ impl Worker {
                 add_to_counter(&self.owner.counters.stolen, count);
                 return true;
             }
-            if has_checked_all {
-                seen.set(offers);
-            }
+            seen.set(offers);
         }
         false
     }

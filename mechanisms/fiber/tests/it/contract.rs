@@ -297,7 +297,8 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
     let runtime = Runtime::new(config)?;
     let own = runtime.pool("own").expect("it is configured");
     let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
-        for _ in 0..10 {
+        // More than a worker that steals checks at first.
+        for _ in 0..200 {
             Builder::new().pool(own).spawn_detached(|| ()).unwrap();
         }
         while worker_ticks(0).unwrap() < 40 {
