@@ -65,7 +65,7 @@ impl<T> Eventual<T> {
         if let Some(value) = self.cell.get() {
             return value;
         }
-        if let Some(value) = self.spin_for_value() {
+        if let Some(value) = self.spin_for_value(None) {
             return value;
         }
         self.cell.wait()
@@ -117,23 +117,25 @@ impl<T> Eventual<T> {
             if has_passed(deadline_ns) {
                 return None;
             }
-            let value = self.spin_for_value().or_else(|| self.cell.wait_until(deadline_ns));
+            let value = self
+                .spin_for_value(Some(deadline_ns))
+                .or_else(|| self.cell.wait_until(deadline_ns));
             if value.is_some() {
                 return value;
             }
         }
     }
 
-    /// Spins for a while until the value is set; returns the value if it is set. Does not spin if
-    /// another fiber is ready, or recent spins failed.
+    /// Spins for a while until the value is set or `deadline_ns` passes; returns the value if it is
+    /// set. Does not spin if another fiber is ready, or recent spins failed.
     #[inline]
-    fn spin_for_value(&self) -> Option<&T> {
+    fn spin_for_value(&self, deadline_ns: Option<u64>) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
         if !this_worker().is_some_and(Worker::has_no_ready_fiber) {
             return None;
         }
         let mut value = None;
-        spin_while_no_fiber_is_ready(|| {
+        spin_while_no_fiber_is_ready(deadline_ns, || {
             value = self.cell.get();
             value.is_some()
         });
@@ -162,12 +164,13 @@ impl<T> Eventual<T> {
     }
 }
 
-/// Calls `poll` until it returns `true`, another fiber is ready, or the spin limit is reached.
+/// Calls `poll` until it returns `true`, another fiber is ready, `deadline_ns` passes, or the spin
+/// limit is reached.
 #[cold]
 #[inline(never)]
-fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
+fn spin_while_no_fiber_is_ready(deadline_ns: Option<u64>, poll: impl FnMut() -> bool) {
     if let Some(worker) = this_worker() {
-        worker.spin(poll);
+        worker.spin(deadline_ns, poll);
     }
 }
 
@@ -196,5 +199,18 @@ impl<T> Default for Eventual<T> {
 impl<T: fmt::Debug> fmt::Debug for Eventual<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Eventual").field(&self.test()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Runtime};
+
+    #[test]
+    fn spin_ends_at_the_deadline_of_the_wait() {
+        let runtime = Runtime::new(Config::default()).expect("the defaults are valid");
+        let spins = || spin_while_no_fiber_is_ready(Some(0), || panic!("polled"));
+        runtime.spawn(spins).expect("stacks are free").join().expect("the fiber polled");
     }
 }

@@ -360,10 +360,12 @@ impl Worker {
         self.owner.with_queue(|queue| queue.count()) == 0 && self.owner.inbox.is_empty()
     }
 
-    /// Spins until `should_wake` returns `true`, for as long as recent spins suggest. The fiber is
-    /// not suspended meanwhile. Called only if [no other fiber is ready](Self::has_no_ready_fiber).
-    pub(crate) fn spin(&self, mut should_wake: impl FnMut() -> bool) {
-        let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
+    /// Spins until `should_wake` returns `true`, for as long as recent spins suggest, but not after
+    /// `deadline_ns`. The fiber is not suspended meanwhile. Called only if [no other fiber is
+    /// ready](Self::has_no_ready_fiber).
+    pub(crate) fn spin(&self, deadline_ns: Option<u64>, mut should_wake: impl FnMut() -> bool) {
+        let next_deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
+        let deadline_ns = [deadline_ns, next_deadline_ns].into_iter().flatten().min();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
             return;
         }
