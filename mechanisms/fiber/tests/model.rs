@@ -29,8 +29,9 @@
 //! | task_beside_a_timed_out_waiter_.. | poll, poll / enqueue, expire, withdraw / set, close |
 //! | inbox_returns_.. | push, push / push, take |
 //! | owner_and_thief_.. | with_lock_as_owner, with_lock_as_owner / with_lock_as_remote |
-//! | idle_worker_gets_.. | with_lock_as_owner, announce, try_wake / announced_count, with_lock_as_remote, begin_idle, has_new_since, is_woken, end_idle |
+//! | idle_worker_gets_the_offered_fiber | with_lock_as_owner, announce, try_wake / announced_count, with_lock_as_remote, begin_idle, has_new_since, is_woken, end_idle |
 //! | one_of_two_idle_workers_.. | with_lock_as_owner, announce, try_wake / the thief's calls above / the same |
+//! | idle_worker_gets_.._beside_.. | with_lock_as_owner, announce, try_wake / the thief's calls above / begin_idle, end_idle, announced_count, with_lock_as_remote |
 //! | one_of_two_workers_.. | add_finished, have_all_finished / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
@@ -40,8 +41,9 @@
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
 //! that announces without its fence, or a thief that looks for offers before it declares itself
-//! idle; a relaxed `is_set`; a wake-up of an open gate without a fence on either side; a `set` that
-//! replaces the state of a gate that is being closed.
+//! idle; a worker that was woken for an offer and does not steal; a relaxed `is_set`; a wake-up of
+//! an open gate without a fence on either side; a `set` that replaces the state of a gate that is
+//! being closed.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -657,9 +659,20 @@ impl<const THIEVES: usize> Workers<THIEVES> {
                 // If no thread wakes it, loom reports the deadlock.
                 flag.wait_and_clear();
             }
-            offers.end_idle(&self.idle_count);
+            let _is_woken = offers.end_idle(&self.idle_count); // it steals in any case
         }
         None
+    }
+
+    /// Does not sleep, as it has other work. Steals if it was woken for an offer meanwhile.
+    fn steal_if_woken(&self, index: usize) -> Option<u32> {
+        let offers = &self.thieves[index].0;
+        offers.begin_idle(&self.idle_count, fence_fully);
+        if !offers.end_idle(&self.idle_count) {
+            return None;
+        }
+        assert_eq!(self.owner.announced_count(), 1);
+        self.queue.with_lock_as_remote(fence_fully, Vec::pop).flatten()
     }
 }
 
@@ -674,16 +687,16 @@ fn idle_worker_gets_the_offered_fiber() {
     });
 }
 
-#[test]
-fn one_of_two_idle_workers_gets_the_offered_fiber() {
+/// Checks that one of two thieves steals the offered fiber. `steal` is the first one's part.
+fn check_two_thieves(steal: fn(&Workers<2>) -> Option<u32>) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
-    builder.check(|| {
+    builder.check(move || {
         let workers = Workers::<2>::new();
         let threads = [0, 1].map(|index| {
             let its = Arc::clone(&workers);
             thread::spawn(move || {
-                let stolen = its.steal(index);
+                let stolen = if index == 0 { steal(&its) } else { its.steal(index) };
                 if stolen.is_some() {
                     // Relaxed: the wake-up publishes it.
                     its.is_over.store(true, Ordering::Relaxed);
@@ -696,4 +709,14 @@ fn one_of_two_idle_workers_gets_the_offered_fiber() {
         let stolen = threads.map(|thief| thief.join().unwrap());
         assert_eq!(stolen.iter().flatten().collect::<Vec<_>>(), [&7]);
     });
+}
+
+#[test]
+fn one_of_two_idle_workers_gets_the_offered_fiber() {
+    check_two_thieves(|workers| workers.steal(0));
+}
+
+#[test]
+fn idle_worker_gets_the_offered_fiber_beside_a_worker_with_other_work() {
+    check_two_thieves(|workers| workers.steal_if_woken(0));
 }

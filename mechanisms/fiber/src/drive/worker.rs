@@ -632,7 +632,12 @@ impl Worker {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }
-        self.owner.offers.end_idle(&shared.idle_count);
+        if self.owner.offers.end_idle(&shared.idle_count) {
+            // Steals although fibers of its inbox run first: push_ready() announces the stolen
+            // fibers, which wakes another idle worker.
+            self.empty_inbox();
+            self.steal();
+        }
     }
 
     /// Parks the worker until it is unparked, `deadline_ns` passes, or an awaited descriptor is

@@ -74,18 +74,23 @@ impl Offers {
         !self.is_idle.load(Ordering::Relaxed)
     }
 
-    /// Declares this worker not idle.
-    pub fn end_idle(&self, idle_count: &IdleCount) {
+    /// Declares this worker not idle. Returns `true` if another worker has woken it for an offer.
+    /// This worker must then steal, and announce the fibers that it steals, before it runs any
+    /// other fiber. Otherwise another idle worker could sleep through the offer.
+    #[must_use]
+    pub fn end_idle(&self, idle_count: &IdleCount) -> bool {
         // Relaxed: from here on the number is only a hint to others.
         idle_count.0.fetch_sub(1, Ordering::Relaxed);
-        self.is_idle.store(false, Ordering::Relaxed); // Relaxed: as above
+        // Acquire: pairs with the Release in try_wake(): the offer is visible.
+        !self.is_idle.swap(false, Ordering::Acquire)
     }
 
     /// Claims the right to wake this worker if it is idle. Returns `true` to a single caller, which
     /// must then unpark the worker.
     #[must_use]
     pub fn try_wake(&self) -> bool {
-        // Relaxed: the swap lets only one caller wake the worker; unparking synchronises.
-        self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::Relaxed)
+        // Relaxed: checked again by the swap.
+        // Release: publishes the offer to the Acquire in end_idle().
+        self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::Release)
     }
 }

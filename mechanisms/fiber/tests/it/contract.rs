@@ -17,7 +17,7 @@ use std::hint::black_box;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -308,6 +308,37 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
     })?;
     let idle_ticks = busy.join()?;
     assert!(idle_ticks < 20, "{idle_ticks} ticks of a CPU, where the other computed for 40");
+    Ok(())
+}
+
+#[test]
+fn fiber_is_stolen_although_the_worker_woken_for_it_has_another_to_run() -> TestResult {
+    let runtime = Runtime::new(Config::workers(3).stealing(Stealing::UnstartedFibers))?;
+    for _ in 0..10 {
+        let (go, done) = (Arc::new(Eventual::<()>::new()), Arc::new(AtomicBool::new(false)));
+        let has_run = Arc::clone(&done);
+        // Occupies the worker, as a computation does.
+        let occupy_until_done = move || {
+            let until = Instant::now() + Duration::from_secs(10);
+            while !has_run.load(SeqCst) && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
+            has_run.load(SeqCst)
+        };
+        let (waits, occupies) = (Arc::clone(&go), occupy_until_done.clone());
+        let woken = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+            waits.wait();
+            occupies()
+        })?;
+        thread::sleep(Duration::from_millis(10)); // all workers sleep now, probably
+        let spawns = Builder::new().worker(1).spawn_on(&runtime.handle(), move || {
+            // Wakes worker 0, which another offer probably finds still idle.
+            go.set(()).unwrap();
+            spawn_detached(move || done.store(true, SeqCst)).unwrap();
+            occupy_until_done()
+        })?;
+        assert!(spawns.join()? && woken.join()?, "no idle worker has stolen the fiber");
+    }
     Ok(())
 }
 
