@@ -63,12 +63,12 @@ pub mod mpsc {
 /// Ring buffer with many producers and many consumers; each value goes to one of the consumers.
 ///
 /// # The algorithm
-/// Each slot has a word beside it that says whose turn it is: twice the number of the lap around
-/// the ring while the slot is vacant, one more while it is filled. A producer reads the turn of the
-/// next slot and, if it is vacant in this lap, reserves it by moving the tail (one
-/// compare-and-swap), fills it, and passes the turn on; a consumer does the same with the head.
-/// Producers never read the head, nor consumers the tail. A waiting side reads only its position
-/// and the word of the next slot.
+/// Each slot has a word beside it that says whose turn it is: four times the number of the lap
+/// around the ring while the slot is vacant, one more while it is filled, two more if consumers are
+/// to skip it. A producer reads the turn of the next slot and, if it is vacant in this lap,
+/// reserves it by moving the tail (one compare-and-swap), fills it, and passes the turn on; a
+/// consumer does the same with the head. Producers never read the head, nor consumers the tail. A
+/// waiting side reads only its position and the word of the next slot.
 ///
 /// If a thread is interrupted between reserving a slot and passing its turn on, values behind a
 /// slot that is being filled are not popped, and a push that comes around to a slot that is being
