@@ -327,6 +327,11 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
 
     /// Polls for a value; returns `None` if the channel is closed and empty. For hand-written
     /// futures and streams. The task of the last call that returned `Pending` is woken.
+    ///
+    /// The wait lasts until a call returns `Ready`, a blocking call returns, or the receiver is
+    /// dropped. In a channel with several receivers, a task that stops polling before that must
+    /// drop the receiver: a value may wake this task, and then wakes no other. The future `receive`
+    /// (feature `async`) ends its wait when it is dropped.
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         poll_or_register(
             self,

@@ -74,6 +74,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     fn receive_until(&mut self, deadline: Option<Instant>) -> Option<Option<T>> {
         for _ in 0..SPINS_COUNT {
             if let Poll::Ready(received) = self.receive_or_finish() {
+                self.side.stop_waiting(); // of an earlier poll_receive()
                 return Some(received);
             }
             hint::spin_loop();

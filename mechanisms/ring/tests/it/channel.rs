@@ -237,6 +237,21 @@ mod tasks {
     }
 
     #[test]
+    fn blocking_receive_ends_the_wait_of_an_earlier_poll() {
+        let (mut sender, mut first) = channel::mpmc(1).unwrap();
+        let mut second = first.clone();
+        let [(wakes_a, a), (wakes_b, b)] = [(); 2].map(|()| thread_waker());
+        let counts = || [&wakes_a, &wakes_b].map(|it| it.wakes_count.load(Relaxed));
+        assert!(second.poll_receive(&mut Context::from_waker(&b)).is_pending());
+        assert!(first.poll_receive(&mut Context::from_waker(&a)).is_pending());
+        sender.try_send(1).unwrap();
+        assert_eq!((first.receive_blocking(), counts()), (Some(1), [0, 1]));
+        assert!(second.poll_receive(&mut Context::from_waker(&b)).is_pending());
+        sender.try_send(2).unwrap();
+        assert_eq!(counts(), [0, 2], "the receiver that does not wait any more was woken");
+    }
+
+    #[test]
     fn slot_of_a_cancelled_sender_goes_to_the_next() {
         let (mut first, mut receiver) = channel::mpsc(1).unwrap();
         let (mut second, mut third) = (first.clone(), first.clone());
