@@ -4,7 +4,6 @@ use super::mutex::{Mutex, MutexGuard};
 use super::this_fiber::{deadline_ns_after, deadline_ns_at, has_passed};
 use super::waitlist::Waitlist;
 use crate::raw::Waiter;
-use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Condition variable for fibers and threads: releases a mutex while the caller waits for a
@@ -50,22 +49,14 @@ impl Condition {
     /// The fiber; on an ordinary thread, the thread.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex: &'a Mutex<T> = guard.mutex;
-        let is_done = AtomicBool::new(false);
         super::wait::suspend_caller(|waiter| {
-            let guard = guard; // moved out: the fiber's stack may be reused before this ends
             self.waiting.lock().waiters.push_back(waiter);
             // Only now: a notifier that locks the mutex afterwards finds this waiter in the list.
+            // The waiter cannot go on, and perhaps drop the mutex, before this closure ends: only
+            // the worker that calls it moves a woken fiber from its inbox to its run queue.
             drop(guard);
-            // Release: pairs with the Acquire below.
-            is_done.store(true, Ordering::Release);
             None
         });
-        // A fiber that is woken at once must not go on, and perhaps drop the mutex, before the
-        // closure above has released it.
-        // Acquire: pairs with the Release above.
-        while !is_done.load(Ordering::Acquire) {
-            std::hint::spin_loop();
-        }
         mutex.lock()
     }
 
@@ -112,8 +103,7 @@ impl Condition {
         }
         let commit = |waiter| {
             self.waiting.lock().waiters.push_back(waiter);
-            // As in wait(): released only now. The fiber stays with this worker, and cannot run
-            // before this closure ends.
+            // As in wait(): released only now.
             drop(guard);
             None
         };
