@@ -58,7 +58,7 @@ impl<W> Default for WaitNode<W> {
 /// State of a gate before it was opened.
 #[derive(Debug)]
 pub enum PreviousState<W> {
-    /// The gate was closed, and these participants waited, in order of arrival.
+    /// The gate was closed, and these participants waited.
     Waiting(Waiters<W>),
     /// The gate was abandoned, so that no participant will ever wait at it.
     Abandoned,
@@ -396,7 +396,8 @@ impl<W> Default for Gate<W> {
     }
 }
 
-/// Waiters removed from a gate, in order of arrival.
+/// Waiters removed from a gate, in order of arrival. Those that came while another waiter withdrew
+/// are before the waiters that had come earlier.
 #[derive(Debug)]
 pub struct Waiters<W> {
     /// Node of the waiter that is returned next; null at the end.
