@@ -73,12 +73,12 @@ impl Unparker {
     /// Wakes the receiver if it sleeps in [`Parker::park`]; returns `true` if the receiver slept.
     ///
     /// # Panics
-    /// If the kernel refuses futexes.
+    /// If the kernel refuses futexes, or the receiver sleeps in [`Parker::park_with`]: use
+    /// [`unpark_with`](Self::unpark_with) for it. The receiver is then not woken.
     #[inline]
     pub fn unpark(&self) -> bool {
         self.unpark_with(|| {
-            debug_assert!(
-                false,
+            panic!(
                 "unpark() was called for a receiver that sleeps in park_with(): use unpark_with()"
             )
         })
