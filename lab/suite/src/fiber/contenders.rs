@@ -319,17 +319,18 @@ impl AcrossContender for HandoverFibers {
 pub(super) struct WordThreads {
     /// CPU of the thread that answers.
     other: u32,
+    mode: WaitMode,
 }
 
 impl AcrossContender for WordThreads {
-    fn begin_across([_, other]: [u32; 2]) -> Result<Self, Fault> {
-        Ok(WordThreads { other })
+    fn begin_across([first, other]: [u32; 2]) -> Result<Self, Fault> {
+        Ok(WordThreads { other, mode: WaitMode::ADAPTIVE.with_yields(first == other) })
     }
 
     fn time_wakes_across(&mut self, count: u64) -> Result<u64, Fault> {
-        let other = self.other;
+        let WordThreads { other, mode } = *self;
         let turns = (count / 2) as u32;
-        let (line, mode) = (Arc::new(WaitLine::<2>::new_zeroed()), WaitMode::ADAPTIVE);
+        let line = Arc::new(WaitLine::<2>::new_zeroed());
         let its = Arc::clone(&line);
         let answers = thread::spawn(move || {
             let pinned = affinity::set_thread_cpus(&[other]);

@@ -7,7 +7,7 @@ use crate::channels::PollPause;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::{Spec, args};
-use rustix::io::ioctl_fionbio;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{RecvFlags, recv};
 use std::net::TcpStream;
 use zerocopy::FromZeros;
@@ -121,6 +121,7 @@ pub(crate) struct SocketPipeline {
     measured_end: TcpStream,
     echo_end: TcpStream,
     depth: usize,
+    pause: PollPause,
 }
 
 /// Buffers and counts of the sending participant.
@@ -139,10 +140,22 @@ pub(crate) struct PipelineBuffers {
 type PolledTcp = SocketEnds<TcpStream, true>;
 
 impl SocketPipeline {
+    /// Polls until bytes have arrived; returns their number.
+    fn read_some(&self, end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
+        loop {
+            match recv(end, &mut *into, RecvFlags::empty()) {
+                Ok((count, _)) => return Ok(count),
+                Err(Errno::WOULDBLOCK) => self.pause.pause_once(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Reads at least one complete message, and returns the number of complete messages read.
     fn read_messages(&self, buffers: &mut PipelineBuffers) -> Result<usize, Fault> {
         loop {
-            let count = read_some(&self.measured_end, &mut buffers.received)?;
+            let count = self.read_some(&self.measured_end, &mut buffers.received)?;
             if count == 0 {
                 return Err(Fault::new("the echoing participant has closed the connection"));
             }
@@ -151,19 +164,6 @@ impl SocketPipeline {
             if bytes >= MESSAGE_BYTES {
                 return Ok(bytes / MESSAGE_BYTES);
             }
-        }
-    }
-}
-
-/// Polls until bytes have arrived; returns their number.
-fn read_some(end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
-    use rustix::io::Errno;
-    loop {
-        match recv(end, &mut *into, RecvFlags::empty()) {
-            Ok((count, _)) => return Ok(count),
-            Err(Errno::WOULDBLOCK) => std::hint::spin_loop(),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -184,12 +184,13 @@ impl RelayMedium for SocketPipeline {
         for end in [&measured_end, &echo_end] {
             ioctl_fionbio(end, true)?;
         }
-        Ok(Self { measured_end, echo_end, depth: args.concurrency_count as usize })
+        let depth = args.concurrency_count as usize;
+        Ok(Self { measured_end, echo_end, depth, pause: PollPause::new(setup) })
     }
 
     fn new_ping_state(&self) -> Result<PipelineBuffers, Fault> {
         let messages = vec![0; self.depth * MESSAGE_BYTES];
-        PolledTcp::write_all(&self.measured_end, &messages)?;
+        PolledTcp::write_all(&self.measured_end, &messages, self.pause)?;
         Ok(PipelineBuffers {
             messages,
             received: vec![0; READ_BYTES_MAX],
@@ -206,7 +207,11 @@ impl RelayMedium for SocketPipeline {
         }
         let messages = self.read_messages(buffers)?;
         buffers.uncounted = messages - 1;
-        PolledTcp::write_all(&self.measured_end, &buffers.messages[..messages * MESSAGE_BYTES])
+        PolledTcp::write_all(
+            &self.measured_end,
+            &buffers.messages[..messages * MESSAGE_BYTES],
+            self.pause,
+        )
     }
 
     fn end(&self, buffers: &mut PipelineBuffers) -> Result<(), Fault> {
@@ -216,14 +221,14 @@ impl RelayMedium for SocketPipeline {
         }
         // The number of messages that were sent and not counted.
         let uncounted_sent = (self.depth + buffers.uncounted) as u64;
-        PolledTcp::write_all(&self.measured_end, &(END - uncounted_sent).to_ne_bytes())
+        PolledTcp::write_all(&self.measured_end, &(END - uncounted_sent).to_ne_bytes(), self.pause)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut buffer = vec![0; READ_BYTES_MAX];
         let (mut filled, mut messages) = (0, 0);
         loop {
-            let count = read_some(&self.echo_end, &mut buffer[filled..])?;
+            let count = self.read_some(&self.echo_end, &mut buffer[filled..])?;
             if count == 0 {
                 return Err(Fault::new("the sending participant has closed the connection"));
             }
@@ -235,7 +240,7 @@ impl RelayMedium for SocketPipeline {
                 // All messages had been returned when this was sent, so it arrives alone.
                 return Ok(messages - (END - last));
             }
-            PolledTcp::write_all(&self.echo_end, &buffer[..whole])?;
+            PolledTcp::write_all(&self.echo_end, &buffer[..whole], self.pause)?;
             messages += (whole / MESSAGE_BYTES) as u64;
             buffer.copy_within(whole..filled, 0);
             filled -= whole;

@@ -2,12 +2,12 @@
 //! on one machine.
 
 use super::relay::RelayMedium;
+use crate::channels::PollPause;
 use crate::common::{bytes_to_usize, check_bytes_equal};
 use handover_harness::{Fault, Setup};
 use handover_record::{Bytes, Spec, args};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::hint::spin_loop;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -99,6 +99,7 @@ pub(crate) struct SocketEnds<E, const SPINS: bool> {
     measured_end: E,
     echo_end: E,
     message_bytes: usize,
+    pause: PollPause,
 }
 
 /// Medium of round trips: loopback TCP with sleeping participants.
@@ -114,14 +115,14 @@ impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
         Ok((measured_end.into(), echo_end.into()))
     }
 
-    pub(crate) fn read_exact(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn read_exact(end: &E, mut into: &mut [u8], pause: PollPause) -> Result<(), Fault> {
         while !into.is_empty() {
             match recv(end, &mut *into, RecvFlags::empty()) {
                 Ok((0, _)) => {
                     return Err(Fault::new("the other participant has closed the connection"));
                 }
                 Ok((count, _)) => into = &mut into[count..],
-                Err(Errno::WOULDBLOCK) if SPINS => spin_loop(),
+                Err(Errno::WOULDBLOCK) if SPINS => pause.pause_once(),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -129,11 +130,11 @@ impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
         Ok(())
     }
 
-    pub(crate) fn write_all(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write_all(end: &E, mut bytes: &[u8], pause: PollPause) -> Result<(), Fault> {
         while !bytes.is_empty() {
             match send(end, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(Errno::WOULDBLOCK) if SPINS => spin_loop(),
+                Err(Errno::WOULDBLOCK) if SPINS => pause.pause_once(),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -160,7 +161,8 @@ impl<E: SocketEnd, const SPINS: bool> RelayMedium for SocketEnds<E, SPINS> {
                 ioctl_fionbio(end, true)?;
             }
         }
-        Ok(Self { measured_end, echo_end, message_bytes: bytes_to_usize(args.message_bytes) })
+        let message_bytes = bytes_to_usize(args.message_bytes);
+        Ok(Self { measured_end, echo_end, message_bytes, pause: PollPause::new(setup) })
     }
 
     fn new_ping_state(&self) -> Result<EchoMessages, Fault> {
@@ -169,15 +171,15 @@ impl<E: SocketEnd, const SPINS: bool> RelayMedium for SocketEnds<E, SPINS> {
     }
 
     fn round_trip(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
-        Self::write_all(&self.measured_end, &messages.sent)?;
-        Self::read_exact(&self.measured_end, &mut messages.received)
+        Self::write_all(&self.measured_end, &messages.sent, self.pause)?;
+        Self::read_exact(&self.measured_end, &mut messages.received, self.pause)
     }
 
     fn end(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
         let checked = check_bytes_equal(&messages.received, &messages.sent);
         messages.sent[0] = END;
-        Self::write_all(&self.measured_end, &messages.sent)?;
+        Self::write_all(&self.measured_end, &messages.sent, self.pause)?;
         checked
     }
 
@@ -185,11 +187,11 @@ impl<E: SocketEnd, const SPINS: bool> RelayMedium for SocketEnds<E, SPINS> {
         let mut message = vec![0; self.message_bytes];
         let mut turns = 0;
         loop {
-            Self::read_exact(&self.echo_end, &mut message)?;
+            Self::read_exact(&self.echo_end, &mut message, self.pause)?;
             if message[0] == END {
                 return Ok(turns);
             }
-            Self::write_all(&self.echo_end, &message)?;
+            Self::write_all(&self.echo_end, &message, self.pause)?;
             turns += 1;
         }
     }

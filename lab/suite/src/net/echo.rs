@@ -1,6 +1,7 @@
 //! One message at a time over one connection, and its echo.
 
 use super::wait::{create_epoll_set, wait_for_events};
+use crate::channels::PollPause;
 use crate::common::{bytes_to_usize, check_bytes_equal};
 use crate::floor::connect::{END_MARK, LENGTH_FIELD_BYTES, new_message};
 use crate::floor::relay::{Relay, RelayMedium};
@@ -179,6 +180,7 @@ pub(super) struct EchoLink<E, const SPINS: bool> {
     client_end: TcpStream,
     server_end: TcpStream,
     message_bytes: usize,
+    pause: PollPause,
     server_type: PhantomData<fn() -> E>,
 }
 
@@ -206,7 +208,8 @@ impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
         let (client_end, server_end) = SocketEnds::<TcpStream, SPINS>::create_ends(setup)?;
         client_end.set_nonblocking(SPINS)?;
         let message_bytes = bytes_to_usize(args.message_bytes);
-        Ok(Self { client_end, server_end, message_bytes, server_type: PhantomData })
+        let pause = PollPause::new(setup);
+        Ok(Self { client_end, server_end, message_bytes, pause, server_type: PhantomData })
     }
 
     fn new_ping_state(&self) -> Result<EchoMessages, Fault> {
@@ -219,15 +222,15 @@ impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
     }
 
     fn round_trip(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
-        SocketEnds::<_, SPINS>::write_all(&self.client_end, &messages.sent)?;
-        SocketEnds::<_, SPINS>::read_exact(&self.client_end, &mut messages.received)
+        SocketEnds::<_, SPINS>::write_all(&self.client_end, &messages.sent, self.pause)?;
+        SocketEnds::<_, SPINS>::read_exact(&self.client_end, &mut messages.received, self.pause)
     }
 
     fn end(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
         let checked = check_bytes_equal(&messages.received, &messages.sent);
         messages.sent[LENGTH_FIELD_BYTES] = END_MARK;
-        SocketEnds::<_, SPINS>::write_all(&self.client_end, &messages.sent)?;
+        SocketEnds::<_, SPINS>::write_all(&self.client_end, &messages.sent, self.pause)?;
         self.client_end.shutdown(std::net::Shutdown::Write)?;
         checked
     }

@@ -1,6 +1,7 @@
 //! Hand-written alternatives to a call.
 
 use super::calls::{CallMedium, Noop, VIA_SM, WAITS_BY_DEFAULT};
+use crate::channels::PollPause;
 use crate::floor::relay::RelayMedium;
 use crate::floor::socket::SocketEnds;
 use crate::floor::wait_word::{WaitMode, WaitWord};
@@ -16,10 +17,27 @@ use zerocopy::FromZeros;
 pub(super) struct SocketPair<const SPINS: bool> {
     caller_end: UnixStream,
     server_end: UnixStream,
+    pause: PollPause,
 }
 
 /// Byte that ends the round; every other byte is a call.
 const END: u8 = 0xff;
+
+impl<const SPINS: bool> SocketPair<SPINS> {
+    /// Reads and returns the next byte; polls if the socket does not block.
+    fn read_byte(&self, mut end: &UnixStream) -> Result<u8, Fault> {
+        let mut byte = [0];
+        loop {
+            match end.read(&mut byte) {
+                Ok(0) => return Err(Fault::new("the other participant has closed the socket")),
+                Ok(_) => return Ok(byte[0]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.pause.pause_once(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
 
 impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
     type Args = ();
@@ -28,7 +46,7 @@ impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (caller_end, server_end) = SocketEnds::<UnixStream, SPINS>::create_ends(setup)?;
-        let ends = Self { caller_end, server_end };
+        let ends = Self { caller_end, server_end, pause: PollPause::new(setup) };
         for end in [&ends.caller_end, &ends.server_end] {
             end.set_nonblocking(SPINS)?;
         }
@@ -41,7 +59,7 @@ impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
         (&self.caller_end).write_all(&[1])?;
-        read_byte(&self.caller_end)?;
+        self.read_byte(&self.caller_end)?;
         Ok(())
     }
 
@@ -52,26 +70,12 @@ impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
     fn echo(&self) -> Result<u64, Fault> {
         let mut turns = 0;
         loop {
-            let byte = read_byte(&self.server_end)?;
+            let byte = self.read_byte(&self.server_end)?;
             if byte == END {
                 return Ok(turns);
             }
             (&self.server_end).write_all(&[byte])?;
             turns += 1;
-        }
-    }
-}
-
-/// Reads and returns the next byte; polls if the socket does not block.
-fn read_byte(mut end: &UnixStream) -> Result<u8, Fault> {
-    let mut byte = [0];
-    loop {
-        match end.read(&mut byte) {
-            Ok(0) => return Err(Fault::new("the other participant has closed the socket")),
-            Ok(_) => return Ok(byte[0]),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }

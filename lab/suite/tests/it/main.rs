@@ -5,6 +5,7 @@
 mod attempts;
 mod calls;
 mod copies;
+mod crowded;
 mod declarations;
 mod drive;
 mod fairness;
