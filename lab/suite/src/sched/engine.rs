@@ -3,7 +3,8 @@
 //! subtracted.
 
 use super::by_hand::{Deques, Heap};
-use super::tester::{EmptyScheduler, Tester, TesterOptions};
+use super::flowset::FlowSet;
+use super::tester::{EmptyScheduler, QueueThreshold, Tester, TesterOptions};
 use crate::common::{ensure, time_ticks};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload};
 use handover_record::{Contender, Spec, args};
@@ -42,11 +43,10 @@ pub(super) trait Engine: 'static {
     const DESCRIPTION: &'static str;
     type Scheduler<T: PacketToken>: Scheduler<T> + Send + 'static;
     fn new<T: PacketToken>(config: &Config) -> Result<Self::Scheduler<T>, ConfigError>;
-    /// Returns the flows' weights in the notation of [`FlowSet`](super::flowset::FlowSet). They
-    /// differ if `is_mixed`.
-    fn weights(is_mixed: bool) -> &'static str {
-        if is_mixed { "1-1000-50" } else { "1" }
-    }
+    /// Weight of each flow if all are equal.
+    const WEIGHT: u32 = 1;
+    /// Least and greatest weight of mixed flows.
+    const MIXED_WEIGHTS: [u32; 2] = [1, 1000];
 }
 
 /// Value that a packet carries.
@@ -56,7 +56,7 @@ impl<T: Copy + Debug + Send + 'static> PacketToken for T {}
 
 macro_rules! engines {
     ($($name:ident: $scheduler:ty, $id:literal, $what:literal
-        $(, $weights:literal $mixed:literal)?;)*) => {$(
+        $(, $weight:literal $mixed:expr)?;)*) => {$(
         pub(super) struct $name;
 
         impl Engine for $name {
@@ -66,9 +66,10 @@ macro_rules! engines {
             fn new<T: PacketToken>(config: &Config) -> Result<$scheduler, ConfigError> {
                 <$scheduler>::new(config)
             }
-            $(fn weights(is_mixed: bool) -> &'static str {
-                if is_mixed { $mixed } else { $weights }
-            })?
+            $(
+                const WEIGHT: u32 = $weight;
+                const MIXED_WEIGHTS: [u32; 2] = $mixed;
+            )?
         }
     )*};
 }
@@ -79,12 +80,12 @@ engines! {
         "enqueue and dequeue of a packet, by weighted deficit round robin";
     Rr1: FlowScheduler<T, RoundRobin>, "sched/rr1", "enqueue and dequeue of a packet, by round robin, one packet of each flow in turn";
     Prio: FlowScheduler<T, Priority>, "sched/prio",
-        "enqueue and dequeue of a packet, by strict priority", "1" "1-1000-50";
+        "enqueue and dequeue of a packet, by strict priority";
     Wf2q: FlowScheduler<T, Wf2qPlus>, "sched/wf2qp", "enqueue and dequeue of a packet, by WF2Q+";
     QuickFair: FlowScheduler<T, Qfq>, "sched/qfq", "enqueue and dequeue of a packet, by QFQ";
     QuickFairPlus: FlowScheduler<T, QfqPlus>, "sched/qfqp", "enqueue and dequeue of a packet, by QFQ+";
     Paced: FlowScheduler<T, Pacing>, "sched/pacing",
-        "enqueue and dequeue of a packet, paced at its flow's rate", "1M" "1K-1M-50";
+        "enqueue and dequeue of a packet, paced at its flow's rate", 1_000_000 [1000, 1_000_000];
 }
 
 /// Workload: packets that pass through a scheduling algorithm, without threads.
@@ -93,19 +94,18 @@ pub(super) struct EnqueueDequeue<E: Engine> {
     tester: Tester,
 }
 
-fn tester_options<E: Engine>(flows_count: u32, is_mixed: bool) -> Result<TesterOptions, Fault> {
-    let weights = E::weights(is_mixed);
-    let set = match (is_mixed, flows_count / 200) {
-        (false, _) => format!("{weights}:1500:{flows_count}"),
-        (true, 0) => format!("{weights}:1500:1").replace("-50:", &format!("-{flows_count}:")),
-        (true, each) => format!("{weights}:64-1500-4:{each}"),
+fn tester_options<E: Engine>(args: &EngineArgs) -> TesterOptions {
+    let flows = match args.mixed {
+        0 => FlowSet::equal(E::WEIGHT, 1500, args.flows_count),
+        _ => FlowSet::mixed(E::MIXED_WEIGHTS, args.flows_count),
     };
-    let set = if flows_count == 1 { format!("{}:1500:1", E::weights(false)) } else { set };
-    let flows_count: u64 = flows_count.into();
-    let (qmin, qmax) = (2 * flows_count, 2 * flows_count + SWING_PACKETS);
-    let (qmin, qmax) = (qmin.to_string(), qmax.to_string());
-    TesterOptions::parse(&["-flowsets", &set, "-qmin", &qmin, "-qmax", &qmax])
-        .map_err(Fault::from_error)
+    let qmin = 2 * args.flows_count;
+    TesterOptions {
+        flows,
+        qmin: QueueThreshold::Packets(qmin),
+        qmax: QueueThreshold::Packets(qmin + SWING_PACKETS as u32),
+        ..TesterOptions::default()
+    }
 }
 
 const fn spec<E: Engine>() -> Spec {
@@ -130,7 +130,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
+        let options = tester_options::<E>(args);
         let mut scheduler = E::new::<u64>(&options.config()).map_err(Fault::from_error)?;
         let tester = filled_tester(&options, &mut scheduler)?;
         Ok(EnqueueDequeue { scheduler, tester })
@@ -167,7 +167,7 @@ impl<E: Engine> Workload for PacketsOnly<E> {
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
+        let options = tester_options::<E>(args);
         let mut empty_scheduler = EmptyScheduler::new(options.packets_max());
         let tester = filled_tester(&options, &mut empty_scheduler)?;
         Ok(PacketsOnly { empty_scheduler, tester, engine: PhantomData })
@@ -202,7 +202,7 @@ impl<E: Engine> Workload for WalkFloor<E> {
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options = tester_options::<E>(args.flows_count, args.mixed != 0)?;
+        let options = tester_options::<E>(args);
         let bytes = options.flows.flows_count() as usize * (64 + 2 * 16);
         Ok(WalkFloor(MemoryWalk::new(bytes), PhantomData))
     }

@@ -53,7 +53,7 @@ struct ValueRange {
 impl ValueRange {
     /// Iterates over the values in ascending order.
     fn values(self) -> impl Iterator<Item = u32> {
-        let between = u64::from(self.count - 1).max(1);
+        let between = u64::from(self.count).saturating_sub(1).max(1);
         (0..self.count).map(move |index| {
             let above = u64::from(self.max - self.min) * u64::from(index) / between;
             self.min + above as u32 // at most max - min
@@ -88,6 +88,25 @@ impl FlowSet {
         let one = |value| ValueRange { min: value, max: value, count: 1 };
         let (weights, lengths_bytes) = (one(weight), one(length_max_bytes));
         Self { parts: vec![FlowSetPart { weights, lengths_bytes, flows_count }] }
+    }
+
+    /// Creates a set of `flows_count` flows with weights from the least to the greatest of
+    /// `weights` and longest packets of 64 to 1500 bytes: as many as possible in 50 weights with 4
+    /// lengths each, and each further flow with a weight of its own. The numbers are not checked
+    /// against the limits of the notation.
+    pub fn mixed([min, max]: [u32; 2], flows_count: u32) -> Self {
+        let weights = |count| ValueRange { min, max, count };
+        let lengths_bytes = ValueRange { min: 64, max: 1500, count: 4 };
+        let (each, further) = (flows_count / 200, flows_count % 200);
+        let mut parts = Vec::new();
+        if each > 0 {
+            parts.push(FlowSetPart { weights: weights(50), lengths_bytes, flows_count: each });
+        }
+        let lengths: Vec<u32> = lengths_bytes.values().collect();
+        for (weight, &length) in weights(further).values().zip(lengths.iter().cycle()) {
+            parts.extend(Self::equal(weight, length, 1).parts);
+        }
+        Self { parts }
     }
 
     /// Returns the number of flows: at most [`FLOWS_LIMIT`] for a parsed set.

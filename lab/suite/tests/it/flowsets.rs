@@ -3,6 +3,7 @@
 use handover_sched::Algorithm;
 use handover_suite::sched::flowset::FlowSet;
 use handover_suite::sched::tester::{QueueThreshold, TesterOptions};
+use std::collections::BTreeSet;
 
 /// Flow set, number of flows, sum of weights, first and last weight and length.
 type Case = (&'static str, u32, u64, (u32, u32), (u32, u32));
@@ -89,6 +90,23 @@ fn intermediate_steps_are_rounded_down() {
     let flows: Vec<_> = set.flows().collect();
     let want = [(1, 10), (1, 11), (3, 10), (3, 11), (5, 10), (5, 11), (8, 10), (8, 11)];
     assert_eq!(flows, want);
+}
+
+#[test]
+fn mixed_set_has_the_requested_number_of_flows() {
+    for flows_count in [1, 2, 4, 16, 199, 200, 250, 399] {
+        let set = FlowSet::mixed([1, 1000], flows_count);
+        assert_eq!(set.flows_count(), flows_count);
+        let [mut weights, mut lengths] = [BTreeSet::new(), BTreeSet::new()];
+        for (weight, length) in set.flows() {
+            weights.insert(weight);
+            lengths.insert(length);
+        }
+        let differ = flows_count.min(4) as usize;
+        assert!(weights.len() >= differ && lengths.len() == differ, "{set}");
+    }
+    let classic = "1-1000-50:64-1500-4:50".parse();
+    assert_eq!(classic, Ok(FlowSet::mixed([1, 1000], 10_000)));
 }
 
 #[test]
