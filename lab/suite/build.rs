@@ -89,6 +89,8 @@ fn compile_peers(out: &Path) {
     for flag in ["-O3", "-fno-lto", "-fno-sanitize=all"] {
         build.flag(flag);
     }
+    // A false alarm of GCC in moodycamel's `ConcurrentQueue` with a limit of its slots.
+    build.flag_if_supported("-Wno-stringop-overflow");
     let Ok(headers) = build.clone().cargo_warnings(false).file("c/headers.cpp").try_expand() else {
         return; // no C++ compiler, or none that knows `__has_include`
     };

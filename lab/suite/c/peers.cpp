@@ -64,9 +64,16 @@ struct ReaderWriterEnd {
     size_t pop(uint64_t *items, size_t) { return queue.try_dequeue(*items); }
 };
 
-/* Preallocated for as many senders as a benchmark has. */
-struct Concurrent : moodycamel::ConcurrentQueue<uint64_t> {
-    explicit Concurrent(size_t slots_count) : ConcurrentQueue(slots_count, 64, 0) {}
+/* Number of slots of each sender, as many as `slots_count` is by default. The library can limit
+ * only the slots of each sender, and only by a constant. A sender keeps the blocks of slots that it
+ * has once used, so that without the limit one sender may take all of them. */
+struct ConcurrentTraits : moodycamel::ConcurrentQueueDefaultTraits {
+    static const size_t MAX_SUBQUEUE_SIZE = 1024;
+};
+
+/* Preallocated for 64 senders. */
+struct Concurrent : moodycamel::ConcurrentQueue<uint64_t, ConcurrentTraits> {
+    explicit Concurrent(size_t) : ConcurrentQueue(ConcurrentTraits::MAX_SUBQUEUE_SIZE, 64, 0) {}
 };
 
 struct ConcurrentSender {
