@@ -126,7 +126,7 @@ impl Bench {
     }
 
     /// Returns `true` if the benchmark's participants are always processes.
-    pub(crate) fn must_use_processes(&self) -> bool {
+    pub fn must_use_processes(&self) -> bool {
         self.must_use_processes
     }
 

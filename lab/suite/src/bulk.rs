@@ -1,5 +1,5 @@
-//! Bulk transfer of another process's memory: registered and mapped by both, plain, and over a
-//! stream.
+//! Bulk transfer of the other participant's memory: registered and mapped by both, plain, and over
+//! a stream.
 
 use crate::common::{check_bytes_equal, ensure};
 use crate::floor::transfer::PieceOffsets;
@@ -78,14 +78,17 @@ impl<const KIND: u8, const PUSHES: bool, const HALVES: bool> Transfers<KIND, PUS
     ];
     const DESCRIPTIONS: [[&'static str; 2]; 3] = [
         [
-            "size_bytes pulled from registered memory that both processes have mapped",
-            "size_bytes pushed into registered memory that both processes have mapped",
+            "size_bytes pulled from registered memory that both participants have mapped",
+            "size_bytes pushed into registered memory that both participants have mapped",
         ],
         [
-            "size_bytes pulled from unregistered memory of another process",
-            "size_bytes pushed into unregistered memory of another process",
+            "size_bytes pulled from unregistered memory of the other participant",
+            "size_bytes pushed into unregistered memory of the other participant",
         ],
-        ["size_bytes pulled over loopback TCP", "size_bytes pushed over loopback TCP"],
+        [
+            "size_bytes pulled over loopback TCP (the floor: a stream without pauses)",
+            "size_bytes pushed over loopback TCP (the floor: a stream without pauses)",
+        ],
     ];
     /// Ids of the floors, by kind and direction. `None` for shared memory, whose floor is a
     /// contender of the same benchmark. So is the floor of plain memory with `HALVES`.

@@ -367,7 +367,7 @@ impl Workload for ArrayPushPop {
     type Args = QueueArgs;
     const SPEC: Spec = Spec::new(
         "ring/array",
-        "store of an item into an array and load of an item at another index, by one thread",
+        "store of an item into an array and load of the same item, by one thread, with two indices",
     )
     .floor("floor/empty");
 

@@ -41,6 +41,9 @@ fn explain_benchmark(selection: &Selection, out: &mut dyn Write) -> anyhow::Resu
     for param in selection.contenders.first().map_or(&[][..], |bench| bench.params()) {
         writeln!(out, "  --set {}", param.help_line())?;
     }
+    if selection.contenders.iter().any(|it| it.can_use_processes() && !it.must_use_processes()) {
+        writeln!(out, "  participants are threads; `--processes` makes them processes")?;
+    }
     if handover_anatomy::find_instrumented_benchmark(spec.id).is_some() {
         writeln!(out, "  `handover anatomy {}` divides it into stages", spec.id)?;
     }

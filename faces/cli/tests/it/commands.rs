@@ -151,6 +151,11 @@ fn explain_tells_what_is_timed_and_how_each_contender_waits() {
     for part in ["lock/passed/busy: ", "lock/passed/post: ", "`handover anatomy lock/passed`"] {
         assert!(lock.contains(part), "{part}: {said}");
     }
+    for (id, is_optional) in [("bulk/pull", true), ("net/idle-bytes", false), ("ring/array", false)]
+    {
+        let said = home.ok(&format!("explain {id}"));
+        assert_eq!(said.contains("`--processes` makes them processes"), is_optional, "{said}");
+    }
     home.run("explain nosuch/bench").code(2).tells(&["nosuch/bench: no benchmark matches;"]);
     home.run("explain").code(2).tells(&["<PATTERN>"]);
 }

@@ -274,7 +274,7 @@ impl<Q: Queue, B: BatchPolicy> Handover for QueueServer<Q, B> {
 /// Declaration of the benchmark of a server and its clients on one thread.
 const SHARED_THREAD_SPEC: Spec = Spec::new(
     "event/group",
-    "request of one of clients_count machines and its answer, all machines on one thread",
+    "request of one of clients_count machines and its answer, all machines on one thread (the floor: one number)",
 )
 .floor("event/array");
 

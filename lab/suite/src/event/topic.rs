@@ -23,7 +23,8 @@ args! {
 /// Declaration of the benchmark of values that many subscribers read.
 const POST_SPEC: Spec = Spec::new(
     "event/post",
-    "32-byte message published to subscribers_count subscribers on one thread: created, read by each, released",
+    "32-byte message published to subscribers_count subscribers on one thread: created, read by each, released \
+     (the floor: one number, read once)",
 )
 .floor("event/array");
 

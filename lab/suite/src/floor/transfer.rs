@@ -204,9 +204,9 @@ impl<const PUSHES: bool> Handover for ProcessCopy<PUSHES> {
     const SPEC: Spec = Spec::new(
         if PUSHES { "floor/process-copy-out" } else { "floor/process-copy" },
         if PUSHES {
-            "copy of size_bytes to another process by process_vm_writev, advancing through memory_bytes"
+            "copy of size_bytes to the other participant by process_vm_writev, advancing through memory_bytes"
         } else {
-            "copy of size_bytes from another process by process_vm_readv, advancing through memory_bytes"
+            "copy of size_bytes from the other participant by process_vm_readv, advancing through memory_bytes"
         },
     )
     .hands_over();

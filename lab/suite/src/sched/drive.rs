@@ -215,7 +215,7 @@ enum AlgorithmVariant {}
 impl Variant for AlgorithmVariant {
     const SPEC: Spec = Spec::new(
         "sched/client-arbiter-client",
-        "packet from a client through the scheduler and its notification back, with 16 flows",
+        "packet from a client through the scheduler and its notification back, with 16 flows (the floor: one way)",
     )
     .floor("ring/line-stream")
     .classic("sched")
@@ -239,7 +239,8 @@ enum WithoutStamps {}
 impl Variant for WithoutStamps {
     const SPEC: Spec = Spec::new(
         "sched/stamping",
-        "packet from a client through round robin and its notification back, with a time stamp at each stage",
+        "packet from a client through round robin and its notification back, with a time stamp at each stage (the floor: \
+         one way, without time stamps)",
     )
     .floor("ring/line-stream")
     .hands_over()
