@@ -477,16 +477,24 @@ pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false, false> as Handover>
 #[cfg(feature = "mpi")]
 pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true, false> as Handover>::SPEC;
 
-/// All benchmarks of bulk transfers.
-pub const BENCHES: &[Bench] = benches! {
+/// Contenders of `bulk/pull`.
+pub const PULL_BENCHES: &[Bench] = benches! {
     many ours "handover": Transfers<SHARED, false, false>;
     many ours "halves" SpinThenSleep: Transfers<SHARED, false, true>;
     many floor "copy": Copied<false, false>;
     many floor "copy-halves" SpinThenSleep: Copied<true, false>;
+};
+
+/// Contenders of `bulk/push`.
+pub const PUSH_BENCHES: &[Bench] = benches! {
     many ours "handover": Transfers<SHARED, true, false>;
     many ours "halves" SpinThenSleep: Transfers<SHARED, true, true>;
     many floor "copy": Copied<false, true>;
     many floor "copy-halves" SpinThenSleep: Copied<true, true>;
+};
+
+/// All benchmarks of bulk transfers but `bulk/pull` and `bulk/push`.
+pub const BENCHES: &[Bench] = benches! {
     // Without halves, the mover copies, or lets the kernel copy, without waiting.
     many ours "handover": Transfers<PLAIN, false, false>;
     many ours "halves" SpinThenSleep: Transfers<PLAIN, false, true>;

@@ -50,11 +50,18 @@ pub static SUITES: &[&[Bench]] = &[
     sched::drive::BENCHES,
     sched::trip::BENCHES,
     net::BENCHES,
+    rpc::NOOP_BENCHES,
+    #[cfg(feature = "peers-mpi")]
+    mpi::NOOP_BENCHES,
     rpc::BENCHES,
+    bulk::PULL_BENCHES,
+    #[cfg(feature = "peers-mpi")]
+    mpi::PULL_BENCHES,
+    bulk::PUSH_BENCHES,
+    #[cfg(feature = "peers-mpi")]
+    mpi::PUSH_BENCHES,
     bulk::BENCHES,
     capi::BENCHES,
-    #[cfg(feature = "peers-mpi")]
-    mpi::BENCHES,
     probe::BENCHES,
     null::BENCHES,
 ];

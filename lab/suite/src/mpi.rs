@@ -8,6 +8,6 @@
 mod ranks;
 
 pub use crate::raw::mpi::Mpi;
-pub use ranks::{BENCHES, dispatch_rank};
+pub use ranks::{NOOP_BENCHES, PULL_BENCHES, PUSH_BENCHES, dispatch_rank};
 #[doc(hidden)]
 pub use ranks::{RankOperation, RankTask};

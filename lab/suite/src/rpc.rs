@@ -72,8 +72,8 @@ impl PublishedAddress {
 pub(crate) const NOOP_SPEC: handover_record::Spec =
     <CallMedium<Noop, VIA_SM, WAITS_BY_DEFAULT> as crate::floor::relay::RelayMedium>::SPEC;
 
-/// All benchmarks of remote procedure calls.
-pub const BENCHES: &[Bench] = benches! {
+/// Contenders of `rpc/noop`.
+pub const NOOP_BENCHES: &[Bench] = benches! {
     many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, VIA_SM, WAITS_BY_DEFAULT>>;
     many ours "spin" Spin: Relay<CallMedium<Noop, VIA_SM, WAITS_SPINNING>>;
     many peer "memory" SpinThenSleep: Relay<sockets::SharedSlots<true>>;
@@ -81,6 +81,10 @@ pub const BENCHES: &[Bench] = benches! {
     many peer "iceoryx2" Spin: Relay<iceoryx::IceoryxMedium>, if feature = "peers-iceoryx2";
     many peer "socket" Sleep: Relay<sockets::SocketPair<false>>;
     many peer "socket-spin" Spin: Relay<sockets::SocketPair<true>>;
+};
+
+/// All benchmarks of remote procedure calls but `rpc/noop`.
+pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Sleep: Relay<CallMedium<Noop, VIA_SM, WAITS_SLEEPING>>;
     many ours "handover" Sleep: Relay<CallMedium<Noop, VIA_TCP, WAITS_SLEEPING>>;
     many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::TcpSocket>>,

@@ -352,12 +352,20 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER
     }
 }
 
-/// All benchmarks with MPI ranks, for Open MPI and MPICH.
-pub const BENCHES: &[Bench] = benches! {
+/// Contenders of `rpc/noop` with MPI ranks, for Open MPI and MPICH.
+pub const NOOP_BENCHES: &[Bench] = benches! {
     many peer "open-mpi" Spin: PingPong<OPEN_MPI>;
     many peer "mpich" Spin: PingPong<MPICH>;
+};
+
+/// Contenders of `bulk/pull` with MPI ranks.
+pub const PULL_BENCHES: &[Bench] = benches! {
     many peer "open-mpi" Spin: RankTransfers<OPEN_MPI, false>;
     many peer "mpich" Spin: RankTransfers<MPICH, false>;
+};
+
+/// Contenders of `bulk/push` with MPI ranks.
+pub const PUSH_BENCHES: &[Bench] = benches! {
     many peer "open-mpi" Spin: RankTransfers<OPEN_MPI, true>;
     many peer "mpich" Spin: RankTransfers<MPICH, true>;
 };
