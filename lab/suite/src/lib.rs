@@ -66,16 +66,17 @@ pub static SUITES: &[&[Bench]] = &[
     null::BENCHES,
 ];
 
+/// Names of the peers that the feature `peers` adds, without those of C and C++.
+#[doc(hidden)]
+pub const PEERS: &str = "crossbeam, disruptor, event-listener, flume, generator, hashed-wheel, kanal, mio, \
+    parking_lot (except its try-locks), rtrb, tokio, tokio-rustls, tokio-util, tracing (feature peers)";
+
 /// Returns a line that names the peers missing from this binary; `None` if none is missing. Each
 /// name is followed by the feature or library that adds the peer.
 pub fn peers_not_built() -> Option<String> {
     let (peers, tls) = (cfg!(feature = "peers"), cfg!(feature = "tls"));
     let all: [(bool, &str); 12] = [
-        (
-            peers,
-            "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
-             tokio, tokio-rustls, tracing (feature peers)",
-        ),
+        (peers, PEERS),
         (tls, "rustls, tokio-rustls, OpenSSL (feature tls)"),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
         (cfg!(feature = "peers-may"), "may (feature peers-may)"),

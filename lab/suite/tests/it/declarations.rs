@@ -2,7 +2,7 @@
 
 use handover_harness::Bench;
 use handover_record::{ContenderKind, Spec};
-use handover_suite::SUITES;
+use handover_suite::{PEERS, SUITES};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of specs on the ladder: the default run takes about a minute, of which each needs
@@ -234,4 +234,20 @@ fn peers_missing_without_the_feature_tls_name_that_feature() {
     let has_tls = cfg!(feature = "tls");
     assert_eq!(note.contains("rustls, tokio-rustls, OpenSSL (feature tls)"), !has_tls, "{note}");
     assert!(has_tls || !note.contains("libssl-dev"), "{note}");
+}
+
+#[test]
+fn names_of_peers_not_built_cover_the_dependencies_of_the_feature_peers() {
+    let manifest = include_str!("../../Cargo.toml");
+    let dependencies = manifest.lines().find_map(|line| line.strip_prefix("peers = ")).unwrap();
+    for dependency in dependencies.split('"').filter_map(|word| word.strip_prefix("dep:")) {
+        let peer = match dependency {
+            "crossbeam-channel" | "crossbeam-queue" => "crossbeam",
+            "hierarchical_hash_wheel_timer" => "hashed-wheel",
+            "tracing-subscriber" => "tracing",
+            other => other,
+        };
+        let mut names = PEERS.split([',', '(']).map(str::trim);
+        assert!(names.any(|name| name == peer), "{peer}: {PEERS}");
+    }
 }
