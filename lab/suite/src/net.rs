@@ -16,6 +16,8 @@ pub(crate) mod wait;
 
 use crate::floor::connect::ConnectEcho;
 use handover_harness::{Bench, benches};
+#[doc(hidden)]
+pub use idle::client_address;
 
 /// All benchmarks of network connections.
 pub const BENCHES: &[Bench] = benches! {

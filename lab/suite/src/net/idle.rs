@@ -10,6 +10,7 @@ use handover_net::{
     CloseReason, Config, Conn, ConnKey, Connections, Handler, ListenOptions, Reactor, Stopper,
 };
 use handover_record::{Spec, Unit, args};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -135,12 +136,24 @@ impl<L: Link> IdleConnections<L> {
         Ok((address, self.server_state.process_id.load(Ordering::Relaxed)))
     }
 
-    /// Connects and exchanges one message, so that the connection has been active before it is
-    /// idle.
-    fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
-        let mut stream = TcpStream::connect(address)?;
+    /// Connects client `index` and exchanges one message, so that the connection has been active
+    /// before it is idle.
+    fn connect(&self, address: SocketAddr, index: u32) -> Result<TcpStream, Fault> {
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+        net::bind(&socket, &SocketAddr::from((client_address(index), 0)))?;
+        net::connect(&socket, &address)?;
+        let mut stream = TcpStream::from(socket);
         self.link.exchange(&mut stream, MESSAGE).map(|()| stream)
     }
+}
+
+/// Number of clients with the same address. Linux has 28,232 ports for each address by default.
+const CLIENTS_PER_ADDRESS: u32 = 20_000;
+
+/// Returns the source address of client `index`, within 127.0.0.0/8.
+pub fn client_address(index: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + index / CLIENTS_PER_ADDRESS)
 }
 
 /// Returns the size of a process's resident anonymous memory, in bytes.
@@ -173,11 +186,11 @@ impl<L: Link> Handover for IdleConnections<L> {
             return self.serve();
         }
         let (address, process) = self.wait_for_server()?;
-        let mut held = vec![self.connect(address)?];
+        let mut held = vec![self.connect(address, 0)?];
         std::thread::sleep(SETTLE_TIME);
         let before = anonymous_bytes(process)?;
-        for _ in 1..self.connections_count {
-            held.push(self.connect(address)?);
+        for index in 1..self.connections_count {
+            held.push(self.connect(address, index)?);
         }
         std::thread::sleep(SETTLE_TIME);
         let grown = anonymous_bytes(process)?.saturating_sub(before);
