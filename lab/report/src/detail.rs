@@ -3,13 +3,11 @@
 
 use crate::counts::named_counts;
 use crate::format;
+use crate::histogram::decode_histogram;
 use crate::model::{FigureRows, Model};
 use crate::text::is_control;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use handover_record::{Document, Ratio, Record};
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -133,7 +131,7 @@ impl<'a> Details<'a> {
 /// Returns the data of a figure for the script; `None` if it has no contender.
 fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
-    let samples: Vec<_> = figure.rows.iter().map(|record| decode_histogram(record)).collect();
+    let samples: Vec<_> = figure.rows.iter().map(|it| decode_histogram(&it.histogram)).collect();
     let scale = BarScale::over(samples.iter().flatten());
     let contender = |(record, samples): (&&'a Record, &Option<Histogram<u64>>)| {
         let beside =
@@ -174,13 +172,6 @@ fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
         span: [scale.from, scale.to],
         rows: figure.rows.iter().zip(&samples).map(contender).collect(),
     })
-}
-
-/// Returns the histogram of a record's samples; `None` if it has none, or an invalid one.
-fn decode_histogram(record: &Record) -> Option<Histogram<u64>> {
-    let bytes = STANDARD.decode(&record.histogram).ok()?;
-    let histogram = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
-    (!histogram.is_empty()).then_some(histogram)
 }
 
 /// Returns the values at [`QUANTILES`]. A quantile that needs more samples is the maximum.

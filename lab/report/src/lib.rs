@@ -10,6 +10,7 @@ mod export;
 mod figure_key;
 pub mod fleet;
 mod format;
+mod histogram;
 pub mod history;
 mod html;
 mod ladder;
