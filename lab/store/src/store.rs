@@ -419,7 +419,7 @@ impl Store {
 
     /// Creates the error for an unknown run. It suggests ids and names. Fails if these cannot be
     /// read.
-    fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
+    pub(crate) fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
         let mut known = self.run_ids()?;
         let mut names: Vec<String> = self.tags_by_run_id()?.into_values().flatten().collect();
         names.sort_unstable();

@@ -41,9 +41,11 @@ impl Store {
         self.check_new_tag(name)?;
         let id = self.resolve_run_id(selector)?;
         let (transaction, failed) = self.begin_write_transaction()?;
-        if let Some(run) = find_run_key(&transaction, &id).map_err(&failed)? {
-            insert_tag(&transaction, (run, &id), name).map_err(&failed)?;
-        }
+        let Some(run) = find_run_key(&transaction, &id).map_err(&failed)? else {
+            drop(transaction);
+            return Err(self.missing_run_error(&id)?);
+        };
+        insert_tag(&transaction, (run, &id), name).map_err(&failed)?;
         transaction.commit().map_err(failed)?;
         Ok(id)
     }
@@ -173,10 +175,19 @@ impl Store {
         let count =
             transaction.execute("DELETE FROM main.runs WHERE id = ?", [&id]).map_err(&failed)?;
         transaction.commit().map_err(failed)?;
-        if count == 0 {
-            return Err(self.damaged_error(format!("the index of runs does not have {id}")));
+        match count {
+            0 => Err(self.missing_run_error(&id)?),
+            _ => Ok(id),
         }
-        Ok(id)
+    }
+
+    /// Creates the error for a run that was found before, and that the index of runs does not have.
+    /// Another process has deleted the run, or the index is damaged.
+    fn missing_run_error(&self, id: &str) -> Result<StoreError, StoreError> {
+        match self.run_ids()?.iter().any(|it| it == id) {
+            true => Ok(self.damaged_error(format!("the index of runs does not have {id}"))),
+            false => self.unknown_run_error(id),
+        }
     }
 
     /// Removes unused space from the file. Returns the file's length in bytes before and after.

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tempfile::{TempDir, tempdir};
 
@@ -289,6 +290,30 @@ fn other_runs_can_be_read_once_a_damaged_run_is_deleted() {
         store.delete_run("aa").expect(change);
         store.check_integrity().expect(change);
         assert_eq!(store.load_run("bb").expect(change).run.id, "bb");
+    }
+}
+
+#[test]
+fn run_that_another_process_deletes_meanwhile_is_unknown() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    for is_deletion in [true, false] {
+        let _ = fs::remove_file(&path);
+        some_store(&path);
+        let mut store = Store::open(&path).expect("open");
+        let other = Connection::open(&path).expect("a database");
+        other.execute_batch("BEGIN IMMEDIATE; DELETE FROM runs").expect("a deletion");
+        let result = thread::scope(|scope| {
+            let changed = scope.spawn(|| match is_deletion {
+                true => store.delete_run("aa"),
+                false => store.add_tag("aa", "name"),
+            });
+            // Enough to find the run, usually; a slower thread does not find it.
+            thread::sleep(Duration::from_millis(200));
+            other.execute_batch("COMMIT").expect("a commit");
+            changed.join().expect("a thread that ends")
+        });
+        assert!(matches!(result, Err(StoreError::UnknownRun { .. })), "{result:?}");
     }
 }
 
