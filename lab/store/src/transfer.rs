@@ -7,10 +7,11 @@ use crate::lines::{ExportLine, ExportLineReader, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::store::{Store, find_run_key, insert_record, insert_run};
 use crate::tags::{insert_tag, is_id_prefix};
-use handover_record::{JSON_SCHEMA_VERSION, Run};
+use handover_record::{JSON_SCHEMA_VERSION, Record, Run};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -112,13 +113,18 @@ impl Store {
                 return Err(ImportError::BadLine { line: *line, reason });
             }
         }
+        let path = self.path().to_path_buf();
         let (transaction, failed) = self.begin_write_transaction()?;
         let mut imported = ImportCounts::default();
         for StagedRun { key, id, line, tags } in &staged.runs {
             match find_run_key(&transaction, id).map_err(&failed)? {
                 Some(here) => {
-                    let differs =
-                        describe_difference(&staged.connection, *key, &transaction, here)?;
+                    let compared =
+                        |connection, key, path| ComparedRun { connection, key, id, path };
+                    let differs = describe_difference(
+                        &compared(&staged.connection, *key, Path::new("(temporary file)")),
+                        &compared(&transaction, here, &path),
+                    )?;
                     if let Some(reason) = differs {
                         return Err(ImportError::Differs { line: *line, id: id.clone(), reason });
                     }
@@ -283,53 +289,67 @@ fn copy_rows(
     Ok(copied)
 }
 
+/// Run that is compared with another one.
+struct ComparedRun<'a> {
+    connection: &'a Connection,
+    /// Key of the run in the database.
+    key: i64,
+    id: &'a str,
+    /// Path of the database, for errors.
+    path: &'a Path,
+}
+
+impl ComparedRun<'_> {
+    /// Reads the description of the run.
+    fn run(&self) -> Result<Run, StoreError> {
+        let query = "SELECT body FROM main.runs WHERE run = ?";
+        let body: Vec<u8> = self
+            .connection
+            .query_one(query, [self.key], |row| row.get(0))
+            .map_err(|error| self.sqlite_error(error))?;
+        pack::inflate(&body, Run::from_json).map_err(|reason| self.damaged_error(reason))
+    }
+
+    /// Reads the records of the run.
+    fn records(&self) -> Result<Vec<Record>, StoreError> {
+        let query = format!(
+            "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
+            RecordRow::QUERY_COLUMNS
+        );
+        let rows: Result<Vec<RecordRow>, _> = self
+            .connection
+            .prepare_cached(&query)
+            .and_then(|mut query| query.query_map([self.key], RecordRow::from_row)?.collect());
+        let rows = rows.map_err(|error| self.sqlite_error(error))?;
+        let unpack = |row: &RecordRow| row.unpack().map_err(|reason| self.damaged_error(reason));
+        rows.iter().map(unpack).collect()
+    }
+
+    fn sqlite_error(&self, error: rusqlite::Error) -> StoreError {
+        StoreError::from_sqlite(self.path, 0, error)
+    }
+
+    fn damaged_error(&self, reason: String) -> StoreError {
+        StoreError::DamagedRun { path: self.path.into(), run: self.id.into(), reason }
+    }
+}
+
 /// Describes the first difference between an imported run and a stored run; `None` if they are
 /// equal.
 fn describe_difference(
-    imported: &Connection,
-    imported_key: i64,
-    stored: &Connection,
-    stored_key: i64,
+    imported: &ComparedRun<'_>,
+    stored: &ComparedRun<'_>,
 ) -> Result<Option<String>, StoreError> {
-    let failed = |error| StoreError::from_sqlite(Path::new("(import)"), 0, error);
-    let damaged = |reason| StoreError::Damaged { path: "(import)".into(), reason };
-    let run = |connection: &Connection, key| {
-        connection
-            .query_one("SELECT body FROM main.runs WHERE run = ?", [key], |row| {
-                row.get::<_, Vec<u8>>(0)
-            })
-            .map_err(failed)
-            .and_then(|body| pack::inflate(&body, Run::from_json).map_err(damaged))
-    };
-    if run(imported, imported_key)? != run(stored, stored_key)? {
+    if imported.run()? != stored.run()? {
         return Ok(Some("the description of the run".to_string()));
     }
-    let query = format!(
-        "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
-        RecordRow::QUERY_COLUMNS
-    );
-    let mut imported = imported.prepare_cached(&query).map_err(failed)?;
-    let mut stored = stored.prepare_cached(&query).map_err(failed)?;
-    let mut imported = imported.query([imported_key]).map_err(failed)?;
-    let mut stored = stored.query([stored_key]).map_err(failed)?;
-    let record = |row: &rusqlite::Row<'_>| {
-        RecordRow::from_row(row).map_err(failed)?.unpack().map_err(damaged)
-    };
-    for place in 1_u64.. {
-        match (imported.next().map_err(failed)?, stored.next().map_err(failed)?) {
-            (None, None) => break,
-            (Some(_), None) => {
-                return Ok(Some(format!("the stored run has only {} records", place - 1)));
-            }
-            (None, Some(_)) => {
-                return Ok(Some(format!("the stored run has more than {} records", place - 1)));
-            }
-            (Some(imported), Some(stored)) => {
-                if record(imported)? != record(stored)? {
-                    return Ok(Some(format!("record {place}")));
-                }
-            }
-        }
+    let (imported, stored) = (imported.records()?, stored.records()?);
+    if let Some(index) = imported.iter().zip(&stored).position(|(one, other)| one != other) {
+        return Ok(Some(format!("record {}", index + 1)));
     }
-    Ok(None)
+    Ok(match imported.len().cmp(&stored.len()) {
+        Ordering::Equal => None,
+        Ordering::Greater => Some(format!("the stored run has only {} records", stored.len())),
+        Ordering::Less => Some(format!("the stored run has more than {} records", imported.len())),
+    })
 }

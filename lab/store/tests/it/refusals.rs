@@ -294,6 +294,23 @@ fn other_runs_can_be_read_once_a_damaged_run_is_deleted() {
 }
 
 #[test]
+fn import_over_a_damaged_run_names_the_store() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let mut store = Store::open(&path).expect("open");
+    let mut exported = Vec::new();
+    store.export(&[], &mut exported).expect("an export");
+    for table in ["records", "runs"] {
+        let change = format!("UPDATE {table} SET body = x'00'");
+        Connection::open(&path).and_then(|it| it.execute_batch(&change)).expect("a change");
+        let refused = store.import(&mut &exported[..]).expect_err(table).to_string();
+        let expected = format!("{}: run aa is damaged", path.display());
+        assert!(refused.starts_with(&expected), "{table}: {refused}");
+    }
+}
+
+#[test]
 fn run_that_another_process_deletes_meanwhile_is_unknown() {
     let folder = folder();
     let path = folder.path().join("results.db");
