@@ -58,6 +58,9 @@ pub(crate) struct Contender<'a> {
     statistic: &'a str,
     /// Value of the figure, in the figure's unit.
     median: f64,
+    /// Modes of the figure, which are shown in place of its value; empty if it has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    modes: String,
     /// Lower bound of the figure's 95 % interval.
     low: Option<f64>,
     /// Upper bound of the figure's 95 % interval.
@@ -145,6 +148,7 @@ fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
             args: format::arguments(record, |_, _| true),
             statistic: format::statistic(record),
             median: summary.median,
+            modes: format::modes_line(record),
             low: summary.low,
             high: summary.high,
             p99: summary.quantiles().map(|it| it.p99),

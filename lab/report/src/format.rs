@@ -32,6 +32,18 @@ pub(crate) fn modes(record: &Record) -> Vec<[String; 2]> {
     record.modes.iter().enumerate().map(shown).collect()
 }
 
+/// Formats the modes of a figure on one line: `121 ns in 70 %, 4.61 µs in 30 %`. The text is empty
+/// if the figure does not have several.
+pub(crate) fn modes_line(record: &Record) -> String {
+    let shown = |mode: &FigureMode| {
+        format!("{} in {:.0} %", figure(record.unit, mode.median), mode.share * 100.0)
+    };
+    match record.modes.len() {
+        0 | 1 => String::new(),
+        _ => record.modes.iter().map(shown).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// Short description of a figure, in the words of the table and the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShortFigure {

@@ -185,24 +185,31 @@ fn warnings(model: &Model<'_>) -> Vec<Json> {
 }
 
 /// Returns the figures that this run has in common with others. They have the medians of the other
-/// runs, and their ratios to this run's; returns `None` without other runs.
+/// runs, and their ratios to this run's; those with two modes have the modes, and no ratio. Returns
+/// `None` without other runs.
 fn rows_of_other_runs(model: &Model<'_>, name: &str, others: &[NamedRun]) -> Option<Json> {
     if others.is_empty() {
         return None;
     }
     let row = |record: &Record| {
-        let median = record.summary.median;
+        let shown = |it: &Record| match format::modes_line(it) {
+            modes if modes.is_empty() => format::figure(it.unit, it.summary.median),
+            modes => modes,
+        };
         let other_run = |other: &NamedRun| {
             let same = model::matching_record(&other.document, record)?;
-            let ratio = format::ratio(same.summary.median / median);
-            Some((format::figure(same.unit, same.summary.median), ratio))
+            let ratio = match record.modes.len().max(same.modes.len()) {
+                0 | 1 => format::ratio(same.summary.median / record.summary.median),
+                _ => String::new(),
+            };
+            Some((shown(same), ratio))
         };
         let others: Vec<_> = others.iter().map(other_run).collect();
         others.iter().any(Option::is_some).then(|| {
             json!({
                 "id": record.id,
                 "contender": record.contender,
-                "median": format::figure(record.unit, median),
+                "figure": shown(record),
                 "others": others,
             })
         })

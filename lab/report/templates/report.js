@@ -167,7 +167,7 @@
         el('th', { scope: 'row' }, el('span', { class: `key ${colour(at)}` }), row.name, el('i', {}, ` ${row.kind}`),
           row.args ? el('span', { class: 'what' }, row.args) : null, counters(row) ? el('span', { class: 'what' }, counters(row)) : null,
           el('span', { class: 'what' }, row.used)),
-        ...[['figure', `${shown(row.median, figure.unit)} ${row.statistic}`], ['95 %', row.low === null ? '–' : `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
+        ...[['figure', row.modes || `${shown(row.median, figure.unit)} ${row.statistic}`], ['95 %', row.modes || row.low === null ? '–' : `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
           ['p99', row.p99 === null ? '' : shown(row.p99, figure.unit)], ['rate', `${shown(row.rate, '')}/s`], ['× floor', times(row.floor)], ['× best peer', times(row.peer)],
           ['CPUs', row.cpus === null ? '?' : row.cpus.toFixed(2)]].map(([label, text]) => el('td', { class: 'n', 'data-label': label }, text))))));
     const warnings = [...new Set(figure.rows.flatMap((row) => (row.warnings || []).map((text) => `${row.name}: ${text}`)))];

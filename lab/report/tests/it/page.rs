@@ -225,6 +225,22 @@ fn figures_of_different_placement_are_not_compared() {
 }
 
 #[test]
+fn figure_with_two_modes_has_no_average_in_the_panel_or_beside_other_runs() {
+    let mut it = record("lock/busy", "handover", ContenderKind::Ours, 777.0);
+    let mode = |share, median| FigureMode { share, median };
+    it.modes = vec![mode(0.7, 121.0), mode(0.3, 4612.0)];
+    let document = Document::new(run(), vec![it]);
+    let named = NamedRun { name: "other".to_string(), document };
+    let page = render_html_with_other_runs(&named, std::slice::from_ref(&named));
+    let modes = "121 ns in 70 %, 4.61 µs in 30 %";
+    assert_eq!(data(&page)["figures"][0]["rows"][0]["modes"], modes);
+    let (_, beside) = page.split_once("id=\"beside\"").expect("other runs");
+    let (beside, _) = beside.split_once("</section>").expect("its end");
+    assert_eq!(beside.matches(modes).count(), 2, "{beside}");
+    assert!(!beside.contains("777") && !beside.contains("1.00×"), "{beside}");
+}
+
+#[test]
 fn unreadable_samples_do_not_change_the_page() {
     let mut document = a_run();
     for (record, rubbish) in
