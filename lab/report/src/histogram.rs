@@ -1,11 +1,11 @@
-//! Decoding of the histograms in records. Imported records are not trusted, so sizes are checked
+//! Decoding and merging of the histograms in records. Imported records are not trusted, so sizes are checked
 //! before memory is allocated for them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use std::io::Read;
 
 /// First bytes of a histogram in HdrHistogram's format V2, compressed. The length of the compressed
@@ -30,6 +30,20 @@ pub(crate) fn decode_histogram(text: &str) -> Option<Histogram<u64>> {
     (!histogram.is_empty()).then_some(histogram)
 }
 
+/// Merges the histograms of several records, and returns the result in the same form. Invalid ones
+/// are left out. The result is empty if there are none, or memory is short.
+pub fn merge_histograms<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut histograms = texts.filter_map(decode_histogram);
+    let Some(mut merged) = histograms.next() else { return String::new() };
+    merged.auto(true);
+    let mut bytes = Vec::new();
+    let is_complete = histograms.all(|it| merged.add(&it).is_ok());
+    match is_complete && V2DeflateSerializer::new().serialize(&merged, &mut bytes).is_ok() {
+        true => STANDARD.encode(bytes),
+        false => String::new(),
+    }
+}
+
 /// Returns the bytes of a histogram in format V2, without compression. Returns `None` if the text
 /// is invalid, or its header has a size that is too large.
 fn inflate_checked(text: &str) -> Option<Vec<u8>> {
@@ -50,7 +64,7 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::read::ZlibEncoder;
-    use hdrhistogram::serialization::{Serializer, V2Serializer};
+    use hdrhistogram::serialization::V2Serializer;
 
     /// Compresses and encodes bytes as a record's histogram.
     fn encode(bytes: &[u8]) -> String {
@@ -61,9 +75,10 @@ mod tests {
         STANDARD.encode([&COMPRESSED_COOKIE[..], &length.to_be_bytes(), &compressed].concat())
     }
 
-    fn bytes_of(digits: u8) -> Vec<u8> {
+    /// Returns a histogram of 99 equal samples in format V2.
+    fn bytes_of(digits: u8, sample: u64) -> Vec<u8> {
         let mut histogram = Histogram::<u64>::new(digits).expect("valid digits");
-        histogram.record_n(53_000, 99).expect("a histogram that resizes itself");
+        histogram.record_n(sample, 99).expect("a histogram that resizes itself");
         let mut bytes = Vec::new();
         V2Serializer::new().serialize(&histogram, &mut bytes).expect("write to memory");
         bytes
@@ -71,7 +86,7 @@ mod tests {
 
     #[test]
     fn histogram_with_a_size_above_its_bytes_is_refused_before_allocation() {
-        let bytes = bytes_of(3);
+        let bytes = bytes_of(3, 53_000);
         assert_eq!(decode_histogram(&encode(&bytes)).map(|it| it.len()), Some(99));
         let mut huge = bytes.clone();
         huge[4..8].fill(0xff);
@@ -87,6 +102,16 @@ mod tests {
 
     #[test]
     fn histogram_of_more_than_three_digits_is_refused() {
-        assert!(decode_histogram(&encode(&bytes_of(4))).is_none());
+        assert!(decode_histogram(&encode(&bytes_of(4, 53_000))).is_none());
+    }
+
+    #[test]
+    fn merged_histogram_has_the_samples_of_all_valid_ones() {
+        let [low, high] = [900, 2_000_000_000].map(|it| encode(&bytes_of(3, it)));
+        let merged = merge_histograms([&*low, "rubbish", &high].into_iter());
+        let merged = decode_histogram(&merged).expect("a histogram");
+        assert_eq!((merged.len(), merged.count_at(900)), (198, 99));
+        assert!(merged.equivalent(merged.max(), 2_000_000_000));
+        assert_eq!(merge_histograms(["", "rubbish"].into_iter()), "");
     }
 }

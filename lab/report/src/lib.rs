@@ -26,6 +26,7 @@ pub use anatomy::{anatomy_chart, render_anatomy};
 pub use export::{Format, UnknownFormat, export, render_markdown};
 pub use figure_key::{FigureKey, comparable_key, usual_timing};
 pub use format::{ShortFigure, warning_name};
+pub use histogram::merge_histograms;
 pub use html::{render_html, render_html_with_other_runs};
 pub use ladder::ladder_chart;
 pub use model::NamedRun;

@@ -2,7 +2,7 @@
 
 use handover_harness::stats;
 use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
-use handover_report::{FigureKey, usual_timing};
+use handover_report::{FigureKey, merge_histograms, usual_timing};
 use std::collections::BTreeMap;
 
 /// Combines runs, given in order of time, into one. A single run is returned as it is; `None`
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 ///
 /// The result has each figure of any run. A figure is the median over the passes of all runs that
 /// have it, with an interval over them. Runs that timed its operations in another way than most
-/// (singly or in batches) do not count. Other numbers are medians over these runs, or those of the
-/// last one. The time is that of the first run; all else is as in the last.
+/// (singly or in batches) do not count. Its histogram has the samples of all these runs. Other
+/// numbers are medians over them, or those of the last one. The time is that of the first run; all else is as in the last.
 pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let (first, last) = (runs.first()?, runs.last()?);
     let mut pooled = last.clone();
@@ -73,6 +73,10 @@ fn pool_records(records: &[&Record]) -> Option<Record> {
     (it.p99, it.p999) = (each(|it| it.summary.p99), each(|it| it.summary.p999));
     it.min = alike.iter().filter_map(|it| it.summary.min).reduce(f64::min);
     it.max = alike.iter().filter_map(|it| it.summary.max).reduce(f64::max);
+    // Of batches if no operation was timed alone; such samples are not added to those of operations.
+    let has_operations = it.quantiles().is_some();
+    let same_samples = alike.iter().filter(|it| it.summary.quantiles().is_some() == has_operations);
+    pooled.histogram = merge_histograms(same_samples.map(|it| &*it.histogram));
     pooled.rate_per_s = each(|it| Some(it.rate_per_s)).unwrap_or(last.rate_per_s);
     pooled.bytes_per_s = each(|it| it.bytes_per_s);
     pooled.cpus_user = each(|it| Some(it.cpus_user)).unwrap_or(last.cpus_user);
@@ -193,6 +197,15 @@ mod tests {
         one.records[0].peers = vec![ratio_of(9.9, 10.1)];
         assert_eq!(pool_runs(std::slice::from_ref(&one)), Some(one));
         assert_eq!(pool_runs(&[]), None);
+    }
+
+    #[test]
+    fn histogram_has_the_samples_of_all_runs() {
+        let runs = [run(10.0), run(10.0)];
+        let one = &*runs[0].records[0].histogram;
+        let both = merge_histograms([one, one].into_iter());
+        assert_ne!(both, one);
+        assert_eq!(pool_runs(&runs).expect("pool the runs").records[0].histogram, both);
     }
 
     fn ratio_of(low: f64, high: f64) -> Ratio {
