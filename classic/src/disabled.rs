@@ -1,7 +1,7 @@
 //! Stand-ins if the feature `programs` is off: there are no subcommands.
 
 use clap::{ArgMatches, Command, Error, FromArgMatches, Subcommand};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 
@@ -50,7 +50,7 @@ impl Subcommand for Program {
 ///
 /// # Errors
 /// Always: the programs are not part of this build.
-pub fn plot_eventuals(_file: &Path, _prefix: &Path, _out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn plot_eventuals(_file: &Path, _prefix: &OsStr, _text: &mut String) -> anyhow::Result<()> {
     anyhow::bail!(
         "this program was built without the feature `classic` of handover (`programs` of handover-classic)"
     )

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::Args;
 use handover_program::exit::to_usage_error;
 use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
-use std::io::Write;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 const WIDTH_PX: f64 = 800.0;
@@ -22,37 +22,40 @@ pub struct Plot {
 
 /// Draws the pictures without printing their paths, as the original script does.
 pub fn run(args: &Plot) -> anyhow::Result<()> {
-    draw_plots(&args.file, &args.file, &mut std::io::sink())
+    let mut prefix = args.file.clone().into_os_string();
+    prefix.push(".");
+    draw_plots(&args.file, &prefix, &mut String::new())
 }
 
 /// Draws pictures of a file of `sweep-abt-eventual-bench`. Their paths begin with `prefix`, and are
-/// printed to `out`.
+/// added to `text`, one a line.
 ///
 /// # Errors
 /// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
-pub fn draw_plots(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn draw_plots(file: &Path, prefix: &OsStr, text: &mut String) -> anyhow::Result<()> {
     let rows = dat::read_rows(file).map_err(to_usage_error)?;
     for (name, chart) in [("rate", rates_chart(&rows)), ("cpu", cpu_chart(&rows))] {
-        write_picture(prefix, name, "png", &chart.to_png(), out)?;
-        write_picture(prefix, name, "svg", chart.to_standalone_svg().as_bytes(), out)?;
+        write_picture(prefix, &format!("{name}.png"), &chart.to_png(), text)?;
+        let svg = chart.to_standalone_svg();
+        write_picture(prefix, &format!("{name}.svg"), svg.as_bytes(), text)?;
     }
     Ok(())
 }
 
-/// Writes a picture to the file `file.name.kind`, and prints the path.
+/// Writes a picture to a file, and adds its path to `text`: `prefix`, followed by `name`.
 fn write_picture(
-    file: &Path,
+    prefix: &OsStr,
     name: &str,
-    kind: &str,
     bytes: &[u8],
-    out: &mut dyn Write,
+    text: &mut String,
 ) -> anyhow::Result<()> {
-    let mut path = file.as_os_str().to_os_string();
-    path.push(format!(".{name}.{kind}"));
+    let mut path = prefix.to_os_string();
+    path.push(name);
     let path = PathBuf::from(path);
     std::fs::write(&path, bytes)
         .with_context(|| format!("cannot write the chart {path}", path = path.display()))?;
-    Ok(writeln!(out, "{}", path.display())?)
+    *text += &format!("{}\n", path.display());
+    Ok(())
 }
 
 /// Describes the sleep and the duration of the runs. Omits a value that is not the same in all

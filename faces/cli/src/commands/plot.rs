@@ -38,12 +38,18 @@ pub struct PlotArgs {
 pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let file = Path::new(&args.source);
     let is_file = std::fs::metadata(file).is_ok();
+    let prefix = match (&args.output, is_file) {
+        (Some(prefix), _) => separated_prefix(prefix),
+        (None, true) => format!("{}.", args.source),
+        (None, false) => String::new(),
+    };
+    let mut text = String::new();
     let documents = match is_file {
         true => match read_runs_file(file)? {
             RunsFileContent::Runs(documents) => documents,
             RunsFileContent::NoRuns => {
-                let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
-                return handover_classic::plot_eventuals(file, prefix, out);
+                let drawn = handover_classic::plot_eventuals(file, prefix.as_ref(), &mut text);
+                return exit::print_and_join(drawn, &text, out);
             }
         },
         false => {
@@ -51,9 +57,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             let named = fleet::fleet_name(&store, &args.source);
             let loaded = named.and_then(|name| fleet::load_fleet(&store, &name, Rules::default()));
             if let Ok(fleet) = loaded {
-                let prefix = args.output.as_deref().map_or_else(String::new, separated_prefix);
                 let name = format!("{prefix}{}.nodes", fleet.name.replace('/', "-"));
-                let mut text = String::new();
                 write_charts(&name, &fleet.chart(), &mut text)?;
                 out.write_all(text.as_bytes())?;
                 return fleet::print(&fleet, false, false, out);
@@ -61,12 +65,6 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             vec![store.load_run(&args.source).map_err(stored::usage_error)?]
         }
     };
-    let prefix = match (&args.output, is_file) {
-        (Some(prefix), _) => separated_prefix(prefix),
-        (None, true) => format!("{}.", args.source),
-        (None, false) => String::new(),
-    };
-    let mut text = String::new();
     let drawn = draw_sweeps(&documents, &prefix, &mut text).and_then(|count| match count {
         0 => Err(to_usage_error(format!(
             "{}: no figure was measured with several values of an argument; use `handover sweep`",

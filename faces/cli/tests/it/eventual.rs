@@ -185,7 +185,16 @@ fn sweep_file_is_drawn_as_two_pictures() {
     }
     // The same by the general command, with another prefix.
     let out = home.ok("plot a.dat -o b");
-    assert_eq!(out, "b.rate.png\nb.rate.svg\nb.cpu.png\nb.cpu.svg\n");
+    assert_eq!(out, "b-rate.png\nb-rate.svg\nb-cpu.png\nb-cpu.svg\n");
+    fs::create_dir(home.cwd().join("charts")).expect("a folder");
+    for folder in ["charts", "charts/"] {
+        assert!(home.ok(&format!("plot a.dat -o {folder}")).starts_with("charts/rate.png\n"));
+    }
+    home.unread("plot a.dat -o unread").code(0);
+    for name in ["rate.png", "rate.svg", "cpu.png", "cpu.svg"] {
+        assert!(home.cwd().join("charts").join(name).exists(), "{name}");
+        assert!(home.cwd().join(format!("unread-{name}")).exists(), "{name}");
+    }
 }
 
 #[test]
