@@ -150,4 +150,5 @@ fn unwritable_report_fails_only_the_report() {
     let said = said.tells(&["/dev/full", "No space left"]);
     assert!(said.out.contains("clock/now") && !said.out.contains("the report page is"), "{said}");
     assert!(home.last().run.complete);
+    home.run("report --output /dev/full").code(1).tells(&["/dev/full", "No space left"]);
 }

@@ -286,6 +286,9 @@ fn sweep_over_an_argument_is_one_run_with_charts() {
     assert!(names.iter().all(|name| {
         home.cwd().join(format!("unread-floor-memcpy-by-size_bytes.{name}")).exists()
     }));
+    let full = "full-floor-memcpy-by-size_bytes.median.svg";
+    std::os::unix::fs::symlink("/dev/full", home.cwd().join(full)).expect("a link");
+    home.run("plot -o full").code(1).tells(&[full, "No space left"]);
     let of_word = home.ok("plot -o mine");
     assert!(of_word.starts_with("mine-floor-memcpy-by-size_bytes.median.svg\n"), "{of_word}");
     fs::create_dir(home.cwd().join("charts")).expect("a folder");
