@@ -6,10 +6,13 @@ use crate::commands::{fleet, stored};
 use crate::exit::{self, to_usage_error};
 use anyhow::Context;
 use clap::Args;
+use handover_program::exit::UsageError;
 use handover_program::{console, files};
 use handover_record::Document;
 use handover_report::compare::Rules;
+use handover_report::fleet::Fleet;
 use handover_report::svg::Chart;
+use handover_store::Store;
 use std::io::Write;
 use std::path::Path;
 
@@ -55,9 +58,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         },
         false => {
             let store = stored::open_existing(&args.db)?;
-            let named = fleet::fleet_name(&store, &args.source);
-            let loaded = named.and_then(|name| fleet::load_fleet(&store, &name, Rules::default()));
-            if let Ok(fleet) = loaded {
+            if let Some(fleet) = load_fleet(&store, &args.source)? {
                 let name = format!("{prefix}{}.nodes", fleet.name.replace('/', "-"));
                 write_charts(&name, &fleet.chart(), &mut text)?;
                 out.write_all(text.as_bytes())?;
@@ -75,6 +76,17 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     });
     // The charts are written first, as the reader of the output may have closed it.
     exit::print_and_join(drawn, &text, out)
+}
+
+/// Loads the selected fleet; `None` if the selected run belongs to none, or its fleet is of one
+/// host.
+fn load_fleet(store: &Store, selector: &str) -> anyhow::Result<Option<Fleet>> {
+    let Ok(name) = fleet::fleet_name(store, selector) else { return Ok(None) };
+    match fleet::load_fleet(store, &name, Rules::default()) {
+        Ok(fleet) => Ok(Some(fleet)),
+        Err(error) if error.is::<UsageError>() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes the charts of all sweeps of the runs, and returns the number of sweeps. Adds the names of
