@@ -92,14 +92,21 @@ pub(super) fn render_report(store: &Store, selectors: &[String]) -> anyhow::Resu
 }
 
 /// Returns the selected runs, without duplicates. Runs selected by a name are combined into one,
-/// which has this name.
+/// which has this name; they must be of one host.
 fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRun>> {
     let mut seen = BTreeSet::new();
     let mut runs = Vec::new();
     for selector in selectors {
         let ids = store.matching_ids(selector).map_err(usage_error)?;
         let ids: Vec<String> = ids.into_iter().filter(|id| seen.insert(id.clone())).collect();
-        let Some(pooled) = pool_runs(&load_runs(store, &ids)?) else { continue };
+        let documents = load_runs(store, &ids)?;
+        if documents.iter().any(|it| it.host.name != documents[0].host.name) {
+            return Err(to_usage_error(format!(
+                "{selector} names runs of several hosts; name one run by its id, or compare the hosts with \
+                 `handover fleet {selector}`"
+            )));
+        }
+        let Some(pooled) = pool_runs(&documents) else { continue };
         let mut run = NamedRun::from(pooled);
         if !store.ids_with_tag(selector)?.is_empty() {
             run.name = match ids.len() {

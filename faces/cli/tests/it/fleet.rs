@@ -49,6 +49,29 @@ fn write_synthetic_fleet(home: &Home, file: &str) {
     out.flush().expect("the file");
 }
 
+#[test]
+fn report_of_a_name_of_several_hosts_is_refused() {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report --no-peers --name nightly");
+    let id = home.last().run.id;
+    let mut lines: Vec<Value> = home.ok("export").lines().map(json).collect();
+    lines[0]["host"]["name"] = "other".into();
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    fs::write(home.cwd().join("other.jsonl"), lines.join("\n").replace(&id, "5-other"))
+        .expect("a file");
+    home.ok("import other.jsonl");
+    home.run("report nightly").code(2).tells(&[
+        "nightly",
+        "several hosts",
+        "handover fleet nightly",
+    ]);
+    home.ok("report 5-other -o other.html");
+    home.ok("plot nightly");
+    let store = rusqlite::Connection::open(home.db()).expect("the store");
+    store.execute_batch("UPDATE records SET checksum = 0").expect("a change");
+    home.run("plot nightly").code(1).tells(&["is damaged"]);
+}
+
 /// Returns the names of the nodes that stand apart, from `fleet --json`.
 fn apart(fleet: &Value) -> BTreeSet<String> {
     let nodes = fleet["apart"].as_array().expect("a list").iter();
