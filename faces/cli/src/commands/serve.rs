@@ -157,6 +157,11 @@ impl Site<'_> {
             let text = "open the address that `handover serve` has printed, with its token";
             return Response::error("403 Forbidden", text);
         }
+        // A form on another port of this host is sent with the cookie.
+        let own_origin = format!("http://{}", request.host);
+        if request.is_post && !request.origin.is_empty() && request.origin != own_origin {
+            return Response::error("403 Forbidden", "the form is not of a page of this server");
+        }
         let page = match (request.is_post, &*request.path) {
             (false, "/") => self.list_page(),
             (false, "/compare") => self.compare_page(request),

@@ -49,9 +49,15 @@ impl<'a> Site<'a> {
 
     /// Sends a form with the cookie.
     fn post(&self, target: &str, form: &str) -> String {
+        self.post_from(&format!("http://{}", self.host), target, form)
+    }
+
+    /// Sends a form of a page of another server with the cookie.
+    fn post_from(&self, origin: &str, target: &str, form: &str) -> String {
         let (host, cookie, length) = (&self.host, self.cookie(), form.len());
         self.exchange(&format!(
-            "POST {target} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nContent-Length: {length}\r\n\r\n{form}"
+            "POST {target} HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nCookie: {cookie}\r\n\
+             Content-Length: {length}\r\n\r\n{form}"
         ))
     }
 
@@ -141,6 +147,10 @@ fn runs_are_named_and_deleted_only_if_writable() {
     assert_status(&site.post("/tag", &format!("run={}&name=first", ids[0])), "303 See Other");
     assert!(site.get("/").contains("first"));
     assert_status(&site.post("/tag", &format!("run={}&name=", ids[0])), "400 Bad Request");
+    for origin in ["http://127.0.0.1:1", "null", "https://example.org"] {
+        let refused = site.post_from(origin, "/delete", &format!("run={}", ids[0]));
+        assert_status(&refused, "403 Forbidden");
+    }
     assert_status(&site.post("/delete", &format!("run={}", ids[0])), "303 See Other");
     site.stop();
     let left = home.runs();

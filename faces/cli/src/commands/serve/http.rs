@@ -27,6 +27,8 @@ pub(super) struct Request {
     parameters: Vec<(String, String)>,
     /// Value of the header `Host`.
     pub(super) host: String,
+    /// Value of the header `Origin`; empty if there is none.
+    pub(super) origin: String,
     /// Value of the header `Cookie`.
     pub(super) cookies: String,
 }
@@ -90,6 +92,7 @@ fn parse(bytes: &[u8]) -> ParsedRequest {
         path: path.to_string(),
         parameters: parameters(form),
         host: header("host").to_string(),
+        origin: header("origin").to_string(),
         cookies: header("cookie").to_string(),
     })
 }
@@ -151,7 +154,7 @@ impl Response {
             text += &format!("{name}: {value}\r\n");
         }
         text += &format!(
-            "Content-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
+            "Content-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\nReferrer-Policy: same-origin\r\n\
              X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; \
              style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; form-action 'self'; \
              frame-ancestors 'none'\r\n\r\n",
