@@ -218,8 +218,13 @@ fn labels(document: &Document, it: &Record) -> String {
     for (name, value) in run.into_iter().chain(figure) {
         labels.push(format!("{name}=\"{}\"", escaped(value)));
     }
-    // An argument's name consists of letters, digits and underscores.
-    labels.extend(it.args.iter().map(|(name, value)| format!("arg_{name}=\"{value}\"")));
+    // The name of an imported argument may have characters that a label's name may not.
+    let is_other = |letter: char| !letter.is_ascii_alphanumeric();
+    labels.extend(
+        it.args
+            .iter()
+            .map(|(name, value)| format!("arg_{}=\"{value}\"", name.replace(is_other, "_"))),
+    );
     labels.join(",")
 }
 

@@ -53,6 +53,14 @@ fn csv_has_a_line_per_figure_and_preserves_names() {
 }
 
 #[test]
+fn label_of_an_odd_argument_name_is_valid() {
+    let mut documents = documents();
+    documents[0].records[0].args = BTreeMap::from([("a b\"\n".to_string(), 1)]);
+    let text = export(&documents, Format::OpenMetrics);
+    assert!(text.contains("contender=\"trylock\",arg_a_b__=\"1\""), "{text}");
+}
+
+#[test]
 fn open_metrics_have_families_in_base_units_and_an_end_marker() {
     let text = export(&documents(), Format::OpenMetrics);
     assert!(text.ends_with("\n# EOF\n"), "{text}");
