@@ -1,5 +1,5 @@
-//! Decoding and merging of the histograms in records. Imported records are not trusted, so sizes are checked
-//! before memory is allocated for them.
+//! Decoding and merging of the histograms in records. Imported records are not trusted, so sizes
+//! are checked before memory is allocated for them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

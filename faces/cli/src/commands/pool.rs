@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 /// The result has each figure of any run. A figure is the median over the passes of all runs that
 /// have it, with an interval over them. Runs that timed its operations in another way than most
 /// (singly or in batches) do not count. Its histogram has the samples of all these runs. Other
-/// numbers are medians over them, or those of the last one. The time is that of the first run; all else is as in the last.
+/// numbers are medians over them, or those of the last one. The time is that of the first run; all
+/// else is as in the last.
 pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let (first, last) = (runs.first()?, runs.last()?);
     let mut pooled = last.clone();
@@ -73,7 +74,8 @@ fn pool_records(records: &[&Record]) -> Option<Record> {
     (it.p99, it.p999) = (each(|it| it.summary.p99), each(|it| it.summary.p999));
     it.min = alike.iter().filter_map(|it| it.summary.min).reduce(f64::min);
     it.max = alike.iter().filter_map(|it| it.summary.max).reduce(f64::max);
-    // Of batches if no operation was timed alone; such samples are not added to those of operations.
+    // The samples are those of batches if no operation was timed alone. The two kinds are not
+    // merged.
     let has_operations = it.quantiles().is_some();
     let same_samples = alike.iter().filter(|it| it.summary.quantiles().is_some() == has_operations);
     pooled.histogram = merge_histograms(same_samples.map(|it| &*it.histogram));
