@@ -5,7 +5,6 @@
 mod attempts;
 mod calls;
 mod copies;
-mod crowded;
 mod declarations;
 mod drive;
 mod fairness;
