@@ -225,7 +225,9 @@ mod tests {
 
     #[test]
     fn machine_behind_a_preempted_sender_to_another_machine_is_served() {
-        for is_busy in [false, true] {
+        // Miri takes too long for the hundreds of messages of a busy group.
+        let cases: &[bool] = if cfg!(miri) { &[false] } else { &[false, true] };
+        for &is_busy in cases {
             serve_a_machine_behind_a_preempted_sender(is_busy, |group| group.run().ok());
         }
     }
