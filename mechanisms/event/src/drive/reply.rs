@@ -190,7 +190,7 @@ impl<R> PendingReply<R> {
     /// machine that was dropped before it had handled the request.
     ///
     /// # Blocking
-    /// Until the reply has come, or none can come: spins for 1 to 4 µs, then sleeps. A handler that
+    /// Spins for 1 to 4 µs, then sleeps, until the reply has come or none can come. A handler that
     /// waits blocks its machine, and waits for ever if the reply is to come from a machine on the
     /// same thread.
     ///
