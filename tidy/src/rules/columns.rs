@@ -1,6 +1,6 @@
 //! Width of comments: 100 columns, like that of code, which rustfmt checks.
 
-use crate::{Tree, Violation};
+use crate::{Source, Tree, Violation};
 
 /// Name of the rule.
 pub const RULE_NAME: &str = "columns";
@@ -12,7 +12,7 @@ const COLUMNS_MAX: usize = 100;
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".rs")) {
-        let source = crate::Source::new(path, text);
+        let source = Source::new(path, text);
         let mut is_example = false;
         for ((line, comment), number) in text.lines().zip(source.comments.lines()).zip(1..) {
             let comment = comment.trim_start();
@@ -34,9 +34,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 /// Returns `true` if `words` can continue on another line. Tables, drawings and the targets of
 /// links cannot.
 fn can_wrap(words: &str) -> bool {
-    words.contains(' ') && !words.starts_with('|') && !words.contains(['│', '─']) && {
-        !(words.starts_with('[') && words.contains("]: "))
-    }
+    let is_table_or_drawing = words.starts_with('|') || words.contains(['│', '─']);
+    let is_target_of_link = words.starts_with('[') && words.contains("]: ");
+    words.contains(' ') && !is_table_or_drawing && !is_target_of_link
 }
 
 #[cfg(test)]
