@@ -112,7 +112,7 @@ impl<const KIND: u8, const PUSHES: bool, const HALVES: bool> Transfers<KIND, PUS
             Ok(())
         };
         owner.register("stop", 0, stops).map_err(Fault::from_error)?;
-        let how = if KIND == TCP { "tcp://127.0.0.1:0" } else { "sm://" };
+        let how = if KIND == TCP { "tcp://127.0.0.2:0" } else { "sm://" };
         let address =
             owner.listen(&how.parse().map_err(Fault::from_error)?).map_err(Fault::from_error)?;
         self.owner_address.publish(&address.to_string())?;

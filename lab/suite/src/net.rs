@@ -17,7 +17,7 @@ pub(crate) mod wait;
 use crate::floor::connect::ConnectEcho;
 use handover_harness::{Bench, benches};
 #[doc(hidden)]
-pub use idle::client_address;
+pub use idle::server_address;
 
 /// All benchmarks of network connections.
 pub const BENCHES: &[Bench] = benches! {

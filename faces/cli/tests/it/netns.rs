@@ -120,3 +120,18 @@ fn ranks_in_two_network_namespaces_find_each_other_and_measure_at_the_same_time(
     let hosts: Vec<&str> = runs.iter().filter_map(|run| run["host"].as_str()).collect();
     assert_eq!(hosts, HOSTS, "{said}");
 }
+
+#[test]
+fn benchmarks_with_many_connections_leave_ports_to_listen_on() {
+    let home = Home::new();
+    let settle = "ip link set lo up && echo 40000 40199 >/proc/sys/net/ipv4/ip_local_port_range";
+    let inside =
+        |line: &str| said(home.shell(&format!("unshare --net sh -c '{settle} && {line}'")));
+    if !geteuid().is_root() || !inside("true").status.success() {
+        return skipped("few ports", "needs root, unshare and ip");
+    }
+    // Each round of net/idle-bytes has more connections than half of the ports.
+    let benchmarks = "net/connect net/idle-bytes rpc/tcp --set connections_count=120";
+    inside(&format!("handover run {benchmarks} --profile smoke --no-peers --no-report")).code(0);
+    assert_eq!(home.runs().len(), 1);
+}

@@ -24,6 +24,12 @@ pub(crate) const LENGTH_FIELD_BYTES: usize = 4;
 /// Maximum time to wait for the server's port.
 const LISTEN_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Address that the benchmarks' servers listen on.
+///
+/// Clients have the address 127.0.0.1. The kernel keeps the port of a closed client for a minute,
+/// so that many clients would leave no port of that address to listen on.
+pub(crate) const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
 /// Returns a message of `message_bytes` bytes: a length field of four bytes, and text.
 pub(crate) fn new_message(message_bytes: usize) -> Vec<u8> {
     let body_bytes = message_bytes - LENGTH_FIELD_BYTES;
@@ -31,7 +37,7 @@ pub(crate) fn new_message(message_bytes: usize) -> Vec<u8> {
     length.to_be_bytes().into_iter().chain((b'a'..=b'z').cycle().take(body_bytes)).collect()
 }
 
-/// Waits until `port` is not 0; returns the local address with this port.
+/// Waits until `port` is not 0; returns the servers' address with this port.
 pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
     let begin = Instant::now();
     loop {
@@ -46,7 +52,7 @@ pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
                     "the server published no port within {LISTEN_WAIT_MAX:?}"
                 )));
             }
-            port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
+            port => return Ok((SERVER_ADDRESS, port).into()),
         }
     }
 }
@@ -144,7 +150,7 @@ impl ConnectServer for BlockingServer {
     .hands_over();
 
     fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind((SERVER_ADDRESS, 0))?;
         publish_port(listener.local_addr()?.port());
         let mut message = vec![0; message_bytes];
         let mut echoed = 0;

@@ -4,11 +4,12 @@
 use super::relay::RelayMedium;
 use crate::channels::PollPause;
 use crate::common::{bytes_to_usize, check_bytes_equal};
+use crate::floor::connect::SERVER_ADDRESS;
 use handover_harness::{Fault, Setup};
 use handover_record::{Bytes, Spec, args};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -54,9 +55,9 @@ impl SocketEnd for TcpStream {
         .hands_over(),
     ];
 
-    /// Connects over 127.0.0.1, without Nagle's delay.
+    /// Connects over the loopback interface, without Nagle's delay.
     fn pair() -> Result<(TcpStream, TcpStream), Fault> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind((SERVER_ADDRESS, 0))?;
         let address = listener.local_addr()?;
         let measured_end = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
         let ours = measured_end.local_addr()?;

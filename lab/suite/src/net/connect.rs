@@ -1,14 +1,14 @@
 //! Servers of short connections, each with one message.
 
 use super::wait::wait_for_events;
-use crate::floor::connect::{ConnectServer, END_MARK, LENGTH_FIELD_BYTES};
+use crate::floor::connect::{ConnectServer, END_MARK, LENGTH_FIELD_BYTES, SERVER_ADDRESS};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{Config, Conn, Handler, Reactor, Stopper};
 use handover_record::Spec;
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 #[cfg(feature = "peers")]
 use std::{cell::Cell, rc::Rc};
@@ -57,7 +57,7 @@ impl ConnectServer for HandoverAccept {
             Reactor::new(Config::default(), codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let here = SocketAddr::from((SERVER_ADDRESS, 0));
         publish_port(reactor.listen(here).map_err(Fault::from_error)?.port());
         reactor.run().map_err(Fault::from_error)?;
         Ok(reactor.handler_mut().echoed_count)
@@ -108,7 +108,7 @@ impl ConnectServer for EpollAccept {
 
     fn serve(message_bytes: usize, publish_port: impl FnOnce(u16)) -> Result<u64, Fault> {
         const LISTENER_DATA: u64 = u64::MAX;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind((SERVER_ADDRESS, 0))?;
         listener.set_nonblocking(true)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -172,7 +172,7 @@ impl ConnectServer for TokioAccept {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            let listener = tokio::net::TcpListener::bind((SERVER_ADDRESS, 0)).await?;
             publish_port(listener.local_addr()?.port());
             let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel::<()>();
             let echoed_count = Rc::new(Cell::new(0));

@@ -2,7 +2,7 @@
 //! compared with its value for one connection.
 
 use crate::common::check_bytes_equal;
-use crate::floor::connect::wait_for_port;
+use crate::floor::connect::{SERVER_ADDRESS, wait_for_port};
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::engine::LengthPrefixCodec;
@@ -10,9 +10,8 @@ use handover_net::{
     CloseReason, Config, Conn, ConnKey, Connections, Handler, ListenOptions, Reactor, Stopper,
 };
 use handover_record::{Spec, Unit, args};
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
@@ -119,9 +118,12 @@ impl<L: Link> IdleConnections<L> {
             .map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        let listen = ListenOptions::new((Ipv4Addr::LOCALHOST, 0).into());
-        let listen = self.link.configure_listener(listen);
-        let port = reactor.listen(listen).map_err(Fault::from_error)?.port();
+        let mut port = 0;
+        for index in (0..self.connections_count).step_by(CLIENTS_PER_ADDRESS as usize) {
+            let listen = ListenOptions::new((server_address(index), port).into());
+            let listen = self.link.configure_listener(listen);
+            port = reactor.listen(listen).map_err(Fault::from_error)?.port();
+        }
         // Relaxed: published by the store of the port below.
         self.server_state.process_id.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.
@@ -129,31 +131,27 @@ impl<L: Link> IdleConnections<L> {
         reactor.run().map_err(Fault::from_error).map(drop)
     }
 
-    /// Waits until the server listens; returns its address and its process id.
-    fn wait_for_server(&self) -> Result<(SocketAddr, u64), Fault> {
-        let address = wait_for_port(&self.server_state.port)?;
+    /// Waits until the server listens; returns its port and its process id.
+    fn wait_for_server(&self) -> Result<(u16, u64), Fault> {
+        let port = wait_for_port(&self.server_state.port)?.port();
         // Relaxed: ordered by the Acquire in wait_for_port().
-        Ok((address, self.server_state.process_id.load(Ordering::Relaxed)))
+        Ok((port, self.server_state.process_id.load(Ordering::Relaxed)))
     }
 
     /// Connects client `index` and exchanges one message, so that the connection has been active
     /// before it is idle.
-    fn connect(&self, address: SocketAddr, index: u32) -> Result<TcpStream, Fault> {
-        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
-        let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-        net::bind(&socket, &SocketAddr::from((client_address(index), 0)))?;
-        net::connect(&socket, &address)?;
-        let mut stream = TcpStream::from(socket);
+    fn connect(&self, port: u16, index: u32) -> Result<TcpStream, Fault> {
+        let mut stream = TcpStream::connect((server_address(index), port))?;
         self.link.exchange(&mut stream, MESSAGE).map(|()| stream)
     }
 }
 
-/// Number of clients with the same address. Linux has 28,232 ports for each address by default.
+/// Number of clients of each address of the server. Linux has 28,232 ports for clients by default.
 const CLIENTS_PER_ADDRESS: u32 = 20_000;
 
-/// Returns the source address of client `index`, within 127.0.0.0/8.
-pub fn client_address(index: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + index / CLIENTS_PER_ADDRESS)
+/// Returns the server's address for client `index`.
+pub fn server_address(index: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(SERVER_ADDRESS.to_bits() + index / CLIENTS_PER_ADDRESS)
 }
 
 /// Returns the size of a process's resident anonymous memory, in bytes.
@@ -185,12 +183,12 @@ impl<L: Link> Handover for IdleConnections<L> {
         if participant.index > 0 {
             return self.serve();
         }
-        let (address, process) = self.wait_for_server()?;
-        let mut held = vec![self.connect(address, 0)?];
+        let (port, process) = self.wait_for_server()?;
+        let mut held = vec![self.connect(port, 0)?];
         std::thread::sleep(SETTLE_TIME);
         let before = anonymous_bytes(process)?;
         for index in 1..self.connections_count {
-            held.push(self.connect(address, index)?);
+            held.push(self.connect(port, index)?);
         }
         std::thread::sleep(SETTLE_TIME);
         let grown = anonymous_bytes(process)?.saturating_sub(before);

@@ -25,7 +25,7 @@ pub(super) const VIA_TCP: usize = 1;
 /// Index in `ADDRESSES` of the transport by a Unix socket.
 pub(super) const VIA_UDS: usize = 2;
 /// Address on which the server listens, by transport.
-const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
+const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.2:0", "uds://"];
 
 /// Way of waiting: both participants poll for a while, then sleep. This is the default.
 pub(super) const WAITS_BY_DEFAULT: usize = 0;

@@ -10,13 +10,13 @@ pub(super) mod tonic;
 
 use super::PublishedAddress;
 use super::calls::{CallMedium, Noop, VIA_TCP, VIA_UDS, WAITS_SLEEPING};
+use crate::floor::connect::SERVER_ADDRESS;
 use crate::floor::relay::RelayMedium;
 use ::tonic::transport::server::Connected;
 use handover_harness::{Fault, Region, ScratchFolder, Setup};
 use handover_record::Spec;
 use std::io;
 use std::marker::PhantomData;
-use std::net::Ipv4Addr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
@@ -48,7 +48,7 @@ impl SocketKind for TcpSocket {
     type Stream = TcpStream;
 
     fn listen() -> Result<(TcpListener, String), Fault> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = std::net::TcpListener::bind((SERVER_ADDRESS, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?.to_string();
         Ok((TcpListener::from_std(listener)?, address))

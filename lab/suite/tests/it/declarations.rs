@@ -2,7 +2,7 @@
 
 use handover_harness::Bench;
 use handover_record::{ContenderKind, Spec};
-use handover_suite::net::client_address;
+use handover_suite::net::server_address;
 use handover_suite::{PEERS, SUITES};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -254,7 +254,7 @@ fn names_of_peers_not_built_cover_the_dependencies_of_the_feature_peers() {
 }
 
 #[test]
-fn clients_of_idle_bytes_have_several_addresses() {
-    let addresses = [0, 19_999, 30_000, 999_999].map(|index| client_address(index).octets());
-    assert_eq!(addresses, [[127, 0, 0, 1], [127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 50]]);
+fn server_of_idle_bytes_has_several_addresses() {
+    let addresses = [0, 19_999, 30_000, 999_999].map(|index| server_address(index).octets());
+    assert_eq!(addresses, [[127, 0, 0, 2], [127, 0, 0, 2], [127, 0, 0, 3], [127, 0, 0, 51]]);
 }
