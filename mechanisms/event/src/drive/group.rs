@@ -175,10 +175,12 @@ impl<H: Handler + Send + 'static> Member<H> {
             let handled = self.handle_local_messages(thread, count_max);
             (handled, !self.state.local.is_empty())
         };
+        let queue = &mut thread.locals[machine].queue;
         // One at least, so that messages that the machine sends itself cannot keep out the others'.
         let free_count = local_max.saturating_sub(self.state.local.len()).max(1);
-        thread.locals[machine].queue.messages_max = free_count as u32; // at most local_messages_max
-        self.serve_result(handled, has_more)
+        queue.messages_max = free_count as u32; // at most local_messages_max
+        // The queue is not empty if its messages were not taken above.
+        self.serve_result(handled, has_more || queue.len() != 0)
     }
 
     /// Returns the result of serving the machine, which has handled `handled` messages and has

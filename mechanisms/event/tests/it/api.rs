@@ -792,6 +792,31 @@ fn messages_of_a_group_arrive_although_the_receiver_keeps_its_own_queue_full() {
 }
 
 #[test]
+fn message_of_a_group_is_handled_although_its_receiver_had_more_local_messages_than_the_limit() {
+    let narrow = Config::default().local_messages_max(2);
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let stops_at_1 = handler(|number: u32, cx: &mut Context<'_, u32>| {
+        if number == 1 {
+            cx.stop();
+        }
+    });
+    let receives = group.add(stops_at_1, narrow).expect("add a machine");
+    let sends = group.add(Keeper::<u32>(Vec::new()), narrow).expect("add a machine");
+    let mut cx = group.context(&receives).expect("of this group");
+    (1..=2).for_each(|number| cx.send_quiet(number).expect("send a message"));
+    let mut cx = group.context(&sends).expect("of this group");
+    (3..=4).for_each(|number| cx.send_to(receives.address(), number).expect("send a message"));
+    assert_eq!(group.poll().expect("runs").end_reason, Some(EndReason::Stopped));
+    let mut cx = group.context(&sends).expect("of this group");
+    cx.send_to(receives.address(), 5).expect("send a message");
+    for _ in 0..2 {
+        group.poll().expect("runs");
+    }
+    let stats = group.stats(&receives).expect("of this group");
+    assert_eq!((stats.handled, stats.waiting), (5, 0));
+}
+
+#[test]
 fn configuration_out_of_range_is_refused_with_name_value_and_range() {
     let refused = |config: Config| {
         Machine::new(Keeper::<()>(Vec::new()), config).expect_err("refused").to_string()
