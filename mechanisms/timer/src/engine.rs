@@ -583,14 +583,17 @@ impl<T> Wheel<T> {
     #[cold]
     #[inline(never)]
     fn shrink_late(&mut self) {
-        self.added_late.retain(|&entry| self.records.entry_state(entry) != EntryState::Stale);
+        let is_stale = |entry| self.records.entry_state(entry) == EntryState::Stale;
+        self.added_late.retain(|&entry| !is_stale(entry));
         if self.added_late.len() > self.late_max / 2 && self.now_ns < self.levels.deadline_ns_min()
         {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
             let deadline_ns_min = self.levels.deadline_ns_min();
-            for at in std::mem::take(&mut self.sorted_at)..self.sorted.len() {
-                let entry = self.sorted[at];
+            for &entry in &self.sorted[std::mem::take(&mut self.sorted_at)..] {
+                if is_stale(entry) {
+                    continue; // memory is reserved for one entry of each timer
+                }
                 if entry.deadline_ns >= deadline_ns_min {
                     self.levels.push(entry);
                 } else {

@@ -257,6 +257,30 @@ fn reserved_memory_suffices_for_stale_entries_below_a_slot_that_was_opened_early
 }
 
 #[test]
+fn reserved_memory_suffices_for_stale_entries_of_a_slot_that_was_opened_early() {
+    const SLOT_NS: u64 = 1 << 30;
+    let config = Config::default().timers_reserved(130);
+    let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
+    let before = raw::allocations_count();
+    let ids = [(); 130].map(|()| wheel.start(u64::MAX, ()).expect("room"));
+    ids.into_iter().for_each(|id| assert!(wheel.cancel(id).is_some()));
+    wheel.start(SLOT_NS + 1, ()).expect("room");
+    let moved = wheel.start(SLOT_NS + 600, ()).expect("room");
+    for deadline_ns in (SLOT_NS + 100..SLOT_NS + 600).rev() {
+        assert!(wheel.reschedule(moved, deadline_ns));
+    }
+    assert_eq!(wheel.next_deadline_ns(), Some(SLOT_NS + 1)); // opens the slot
+    assert!(wheel.pop_due(SLOT_NS + 1_000).is_some());
+    for _ in 0..126 {
+        wheel.start(SLOT_NS + 2_000, ()).expect("room");
+    }
+    for _ in 0..126 {
+        leave_stale_entry(&mut wheel, SLOT_NS + 2_000);
+    }
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
 fn reserved_memory_suffices_for_stale_entries_of_timers_that_are_due() {
     let config = Config::default().timers_reserved(254);
     let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
