@@ -41,10 +41,15 @@ const EXPIRED_MAX: u32 = 64;
 const SWITCHES_PER_EXPIRED: u32 = 4;
 /// Minimum number of ready fibers ahead of a woken fiber for its frames to be prefetched.
 const PREFETCH_READY_MIN: u32 = 4;
-/// Maximum number of fibers that a worker first checks in another worker's queue when it steals. If
-/// it may take none of them, it releases the queue and checks twice as many, until it has checked
-/// the entire queue.
-const STEAL_CHECKS_MAX: u32 = 128;
+/// Maximum number of fibers that a worker first checks in another worker's queue when it steals.
+/// The owner waits meanwhile.
+const SHORT_STEAL_CHECKS_MAX: u32 = 128;
+/// Maximum number of fibers that a worker checks if it may take none of the first
+/// [`SHORT_STEAL_CHECKS_MAX`].
+const LONG_STEAL_CHECKS_MAX: u32 = 2048;
+/// Minimum time from a check of up to [`LONG_STEAL_CHECKS_MAX`] fibers to the next one of the same
+/// worker, in ns. It bounds the share of the time for which the owners wait.
+const LONG_STEAL_INTERVAL_NS: u64 = 1_000_000;
 /// Interval, in calls of [`Worker::poll`], at which a worker takes a fiber of a less urgent pool.
 /// It does so although more urgent fibers are ready.
 const POLLS_PER_LESS_URGENT: u32 = 4;
@@ -93,6 +98,10 @@ pub(crate) struct Worker {
     counted_switches_until_poll: Cell<u32>,
     /// Number of fibers that each worker had announced when this worker last found none to steal.
     seen_offer_counts: Box<[Cell<u32>]>,
+    /// `true` if the last call of [`steal`](Self::steal) did not check all fibers of a long queue.
+    has_unchecked_offers: Cell<bool>,
+    /// Time in ns from which on this worker may check up to [`LONG_STEAL_CHECKS_MAX`] fibers again.
+    next_long_steal_ns: Cell<u64>,
 }
 
 impl Worker {
@@ -126,6 +135,8 @@ impl Worker {
             has_spun: Cell::new(false),
             counted_switches_until_poll: Cell::new(0),
             seen_offer_counts: shared.workers.iter().map(|_| Cell::new(0)).collect(),
+            has_unchecked_offers: Cell::new(false),
+            next_long_steal_ns: Cell::new(0),
             owner,
         })
     }
@@ -611,9 +622,13 @@ impl Worker {
         {
             return;
         }
-        if !self.can_steal {
+        let is_to_steal_again = self.has_unchecked_offers.get();
+        if !self.can_steal || is_to_steal_again {
+            // Offers do not wake it: it would check the same fibers again for each.
+            let steal_ns = is_to_steal_again.then(|| self.next_long_steal_ns.get());
+            let end_ns = deadline_ns.into_iter().chain(steal_ns).min();
             add_to_counter(&self.owner.counters.parks, 1);
-            if self.park(&mut parker, deadline_ns, &mut should_wake) == ParkResult::SleepEnded {
+            if self.park(&mut parker, end_ns, &mut should_wake) == ParkResult::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
@@ -674,6 +689,7 @@ impl Worker {
     /// Returns `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.runtime_state();
+        self.has_unchecked_offers.set(false);
         let can_take = |fiber: &Runnable| {
             fiber.can_migrate() && pools[usize::from(fiber.pool())].is_served_by(self.index)
         };
@@ -684,17 +700,18 @@ impl Worker {
             if offers == seen.get() {
                 continue;
             }
-            let mut checks_max = STEAL_CHECKS_MAX;
-            let split = loop {
-                let split = self.owner.with_queue_of_worker(other, |queue| {
-                    queue.split_off_half(checks_max, can_take)
-                });
-                match split {
-                    Some((taken, false)) if taken.is_empty() => checks_max *= 2,
-                    split => break split,
-                }
+            let split_off = |checks_max| {
+                self.owner
+                    .with_queue_of_worker(other, |queue| queue.split_off_half(checks_max, can_take))
             };
-            let Some((mut taken, _)) = split else { continue };
+            let mut split = split_off(SHORT_STEAL_CHECKS_MAX);
+            if matches!(&split, Some((taken, false)) if taken.is_empty())
+                && clock::now_ns() >= self.next_long_steal_ns.get()
+            {
+                split = split_off(LONG_STEAL_CHECKS_MAX);
+                self.next_long_steal_ns.set(clock::now_ns() + LONG_STEAL_INTERVAL_NS);
+            }
+            let Some((mut taken, has_checked_all)) = split else { continue };
             let mut count = 0;
             while let Some(fiber) = taken.pop_front() {
                 fiber.set_home(self.home_address());
@@ -705,7 +722,11 @@ impl Worker {
                 add_to_counter(&self.owner.counters.stolen, count);
                 return true;
             }
-            seen.set(offers);
+            if has_checked_all {
+                seen.set(offers);
+            } else {
+                self.has_unchecked_offers.set(true);
+            }
         }
         false
     }

@@ -6,6 +6,9 @@
 //! a fence, and reads the counts of the others. So at least one of the two sees the other, and a
 //! worker that is seen is woken. The fences are those of [`BiasedLock`](crate::raw::BiasedLock):
 //! the offering side's is light, the sleeping side's heavy.
+//!
+//! A worker that left fibers of a long queue unchecked is no idle worker in this sense. It sleeps
+//! for a short time and then checks again.
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -10,8 +10,8 @@ mod descriptors;
 mod fault;
 
 use handover_fiber::{
-    Builder, Config, Eventual, PoolConfig, Runtime, Stealing, readable, sleep, spawn_detached,
-    yield_now,
+    Builder, Config, Eventual, Pool, PoolConfig, Runtime, Stealing, readable, sleep,
+    spawn_detached, yield_now,
 };
 use std::hint::black_box;
 use std::os::unix::net::UnixStream;
@@ -284,6 +284,17 @@ fn worker_ticks(worker: u32) -> std::io::Result<u64> {
     Ok(0)
 }
 
+/// Returns a runtime of two workers that steal from each other, and a pool that only the first one
+/// serves.
+fn runtime_with_own_pool() -> Result<(Runtime, Pool), Box<dyn std::error::Error>> {
+    let own = PoolConfig::new("own", 4).workers(vec![0]);
+    let pools = vec![PoolConfig::new("all", 4), own];
+    let config = Config::workers(2).stealing(Stealing::UnstartedFibers).pools(pools);
+    let runtime = Runtime::new(config)?;
+    let own = runtime.pool("own").expect("it is configured");
+    Ok((runtime, own))
+}
+
 #[test]
 fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
     if child_argument().is_none() {
@@ -291,11 +302,7 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return Ok(());
     }
-    let own = PoolConfig::new("own", 4).workers(vec![0]);
-    let pools = vec![PoolConfig::new("all", 4), own];
-    let config = Config::workers(2).stealing(Stealing::UnstartedFibers).pools(pools);
-    let runtime = Runtime::new(config)?;
-    let own = runtime.pool("own").expect("it is configured");
+    let (runtime, own) = runtime_with_own_pool()?;
     let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
         // More than a worker that steals checks at first.
         for _ in 0..200 {
@@ -308,6 +315,39 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
     })?;
     let idle_ticks = busy.join()?;
     assert!(idle_ticks < 20, "{idle_ticks} ticks of a CPU, where the other computed for 40");
+    Ok(())
+}
+
+#[test]
+fn worker_checks_the_first_fibers_of_a_long_queue_and_sleeps_in_turn() -> TestResult {
+    let (runtime, own) = runtime_with_own_pool()?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_busy_until = Arc::clone(&is_over);
+    let (spawned, has_spawned) = mpsc::channel();
+    let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+        // More than a worker checks at a time when it steals, and one that could be stolen.
+        for _ in 0..3_000 {
+            Builder::new().pool(own).spawn_detached(|| ()).unwrap();
+        }
+        let is_stolen = Arc::new(AtomicBool::new(false));
+        let has_run = Arc::clone(&is_stolen);
+        spawn_detached(move || has_run.store(true, SeqCst)).unwrap();
+        spawned.send(()).unwrap();
+        while !is_busy_until.load(SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        is_stolen.load(SeqCst)
+    })?;
+    has_spawned.recv()?;
+    let parks_min = runtime.stats().parks_count + 20;
+    let until = Instant::now() + Duration::from_secs(10);
+    while runtime.stats().parks_count < parks_min && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let has_slept = runtime.stats().parks_count >= parks_min;
+    is_over.store(true, SeqCst);
+    assert!(!busy.join()?, "stolen from behind 3,000 others");
+    assert!(has_slept, "the worker does not sleep, or does not wake to check again");
     Ok(())
 }
 
