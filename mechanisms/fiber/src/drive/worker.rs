@@ -648,10 +648,14 @@ impl Worker {
             }
         }
         if self.owner.offers.end_idle(&shared.idle_count) {
-            // Steals although fibers of its inbox run first: push_ready() announces the stolen
-            // fibers, which wakes another idle worker.
+            // Steals although fibers of its inbox run first, and wakes another idle worker, as it
+            // may steal another fiber than the one for which it was woken. If there is one pool,
+            // push_ready() wakes that worker by announcing the stolen fibers.
             self.empty_inbox();
-            self.steal();
+            if self.steal() && shared.pools.len() > 1 {
+                let served = shared.pools.iter().filter(|pool| pool.is_served_by(self.index));
+                served.for_each(|pool| self.wake_idle(pool.index));
+            }
         }
     }
 

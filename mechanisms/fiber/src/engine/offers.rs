@@ -78,8 +78,9 @@ impl Offers {
     }
 
     /// Declares this worker not idle. Returns `true` if another worker has woken it for an offer.
-    /// This worker must then steal, and announce the fibers that it steals, before it runs any
-    /// other fiber. Otherwise another idle worker could sleep through the offer.
+    /// This worker must then steal before it runs any other fiber. If it steals any, it must wake
+    /// another idle worker of each pool that it serves, as it may not have stolen the fiber for
+    /// which it was woken. Otherwise that worker could sleep through the offer.
     #[must_use]
     pub fn end_idle(&self, idle_count: &IdleCount) -> bool {
         // Relaxed: from here on the number is only a hint to others.

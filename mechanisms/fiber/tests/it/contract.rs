@@ -351,20 +351,23 @@ fn worker_checks_the_first_fibers_of_a_long_queue_and_sleeps_in_turn() -> TestRe
     Ok(())
 }
 
+/// Occupies the worker, as a computation does, until `flag` is set or 10 s have passed. Returns
+/// the value of `flag`.
+fn occupy_until(flag: &AtomicBool) -> bool {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !flag.load(SeqCst) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    flag.load(SeqCst)
+}
+
 #[test]
 fn fiber_is_stolen_although_the_worker_woken_for_it_has_another_to_run() -> TestResult {
     let runtime = Runtime::new(Config::workers(3).stealing(Stealing::UnstartedFibers))?;
     for _ in 0..10 {
         let (go, done) = (Arc::new(Eventual::<()>::new()), Arc::new(AtomicBool::new(false)));
         let has_run = Arc::clone(&done);
-        // Occupies the worker, as a computation does.
-        let occupy_until_done = move || {
-            let until = Instant::now() + Duration::from_secs(10);
-            while !has_run.load(SeqCst) && Instant::now() < until {
-                thread::sleep(Duration::from_millis(1));
-            }
-            has_run.load(SeqCst)
-        };
+        let occupy_until_done = move || occupy_until(&has_run);
         let (waits, occupies) = (Arc::clone(&go), occupy_until_done.clone());
         let woken = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
             waits.wait();
@@ -378,6 +381,29 @@ fn fiber_is_stolen_although_the_worker_woken_for_it_has_another_to_run() -> Test
             occupy_until_done()
         })?;
         assert!(spawns.join()? && woken.join()?, "no idle worker has stolen the fiber");
+    }
+    Ok(())
+}
+
+#[test]
+fn fiber_is_stolen_although_the_worker_woken_for_it_steals_one_of_another_pool() -> TestResult {
+    let urgent = PoolConfig::new("urgent", 0).workers(vec![0, 1]);
+    let pools = vec![PoolConfig::new("all", 4), urgent];
+    let config = Config::workers(3).stealing(Stealing::UnstartedFibers).pools(pools);
+    let runtime = Runtime::new(config)?;
+    let urgent = runtime.pool("urgent").expect("it is configured");
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(10)); // all workers sleep now, probably
+        let spawns = Builder::new().worker(1).spawn_on(&runtime.handle(), move || {
+            let done = Arc::new(AtomicBool::new(false));
+            let (sets, urgently_waits) = (Arc::clone(&done), Arc::clone(&done));
+            // Wakes worker 0, which probably steals the urgent fiber. Worker 2 may not.
+            spawn_detached(move || sets.store(true, SeqCst)).unwrap();
+            let stolen =
+                Builder::new().pool(urgent).spawn(move || occupy_until(&urgently_waits)).unwrap();
+            occupy_until(&done) && stolen.join().unwrap()
+        })?;
+        assert!(spawns.join()?, "no idle worker has stolen the fiber");
     }
     Ok(())
 }
