@@ -234,7 +234,7 @@ impl Registered {
 /// ```
 ///
 /// # Blocking
-/// Until `poll` is ready or the deadline has passed.
+/// Sleeps after each call that returns `Pending`, until the waker is called or the deadline passes.
 ///
 /// # Cost
 /// An allocation for the waker.

@@ -84,7 +84,7 @@ impl RawTryLock {
     /// wait for longer.
     ///
     /// # Blocking
-    /// Until the lock is free: spins for some 2 µs, then yields the CPU between tries. It never
+    /// Spins for some 2 µs, then yields the CPU between tries, until the lock is free. It never
     /// sleeps, so that waiting for long occupies a CPU; the holder itself waits for ever.
     ///
     /// # Cost

@@ -173,7 +173,7 @@ impl Receiver {
     /// [`ClosedError`] if all senders were dropped and nothing is pending.
     ///
     /// # Blocking
-    /// Until a sender notifies, or the last one is dropped: sleeps without spinning.
+    /// Sleeps without spinning until a sender notifies or the last one is dropped.
     ///
     /// # Cost
     /// If a notification is pending: an exchange and the transfer of a cache line. Otherwise also

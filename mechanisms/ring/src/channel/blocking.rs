@@ -45,7 +45,7 @@ impl<T: Send, Q: Queue> Receiver<T, Q> {
     /// empty.
     ///
     /// # Blocking
-    /// Until a value arrives, or the channel is closed: spins for 1 to 4 µs, then sleeps.
+    /// Spins for 1 to 4 µs, then sleeps, until a value arrives or the channel is closed.
     ///
     /// # Cost
     /// If a value is ready, like [`try_receive`](Self::try_receive). A sleep costs an allocation,
