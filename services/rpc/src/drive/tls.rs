@@ -67,7 +67,7 @@ impl TlsSetup {
         // check_listen_address() has made sure that a listening endpoint has one.
         let config = self.server.clone().ok_or(CloseReason::ClosedLocally)?;
         let connection = ServerConnection::new(config).map_err(tls_error)?.into();
-        Ok(TlsSession { fd, connection, incoming: RecordBoundaryParser::default() })
+        Ok(TlsSession::new(fd, connection))
     }
 
     /// Starts TLS as the client of that `HOST:PORT`.
@@ -84,7 +84,7 @@ impl TlsSetup {
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
         let connection = connection.into();
-        Ok(TlsSession { fd, connection, incoming: RecordBoundaryParser::default() })
+        Ok(TlsSession::new(fd, connection))
     }
 }
 
@@ -117,9 +117,13 @@ fn tls_error(error: rustls::Error) -> CloseReason {
 /// 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
-/// Maximum number of consecutive reads of the socket that yield no content. rustls reads 4 KiB at
-/// once, a record has at most 16 KiB, and a handshake message at most 64 KiB.
-const READS_WITHOUT_CONTENT_MAX: u32 = 64;
+/// Maximum of [`TlsSession::credit_bytes`]. A record has at most 16 KiB, and a handshake message at
+/// most 64 KiB.
+const CREDIT_BYTES_MAX: usize = 256 << 10;
+
+/// Number of received bytes that a byte of content allows. A frame has at least 24 bytes of
+/// content, and TLS adds 22 bytes to each record.
+const CREDIT_PER_CONTENT_BYTE: usize = 16;
 
 /// Parser that finds the record boundaries in the incoming stream. rustls reports only complete
 /// records.
@@ -164,11 +168,18 @@ pub(crate) struct TlsSession {
     fd: OwnedFd,
     connection: Connection,
     incoming: RecordBoundaryParser,
+    /// Number of bytes that the peer may still send before the socket is found empty.
+    credit_bytes: usize,
 }
 
 handover_base::debug_struct!(TlsSession as it { fd: it.fd });
 
 impl TlsSession {
+    fn new(fd: OwnedFd, connection: Connection) -> Self {
+        let incoming = RecordBoundaryParser::default();
+        Self { fd, connection, incoming, credit_bytes: CREDIT_BYTES_MAX }
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -187,34 +198,40 @@ impl TlsSession {
     }
 
     /// Reads the socket until there are decrypted bytes, or it has no more. Fails if the peer sends
-    /// records without content all the time, which would keep others waiting.
+    /// records with hardly any content without a pause, which would keep others waiting.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<ReadResult, CloseReason> {
-        let mut reads_left = READS_WITHOUT_CONTENT_MAX;
         loop {
             match self.connection.reader().read(into) {
                 Ok(0) => return Ok(ReadResult::End),
-                // More bytes may be available, decrypted or encrypted.
-                Ok(count) => return Ok(ReadResult::Bytes { count, drained: false }),
+                Ok(count) => {
+                    let credit_bytes = self.credit_bytes + count * CREDIT_PER_CONTENT_BYTE;
+                    self.credit_bytes = credit_bytes.min(CREDIT_BYTES_MAX);
+                    // More bytes may be available, decrypted or encrypted.
+                    return Ok(ReadResult::Bytes { count, drained: false });
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => {
                     let cut = "the connection ended without close_notify";
                     return Err(CloseReason::Tls(cut.into()));
                 }
             }
-            if reads_left == 0 {
-                let reads = format!("{READS_WITHOUT_CONTENT_MAX} reads of records without content");
-                return Err(CloseReason::Tls(reads.into()));
-            }
-            reads_left -= 1;
             let (fd, records) = (self.fd.as_fd(), &mut self.incoming);
-            match self.connection.read_tls(&mut RecordReader { fd, records }) {
-                // 0 is the end of the stream, which the next read reports.
-                Ok(_) => {}
+            // 0 bytes are the end of the stream, which the next read reports.
+            let count = match self.connection.read_tls(&mut RecordReader { fd, records }) {
+                Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.credit_bytes = CREDIT_BYTES_MAX;
                     return Ok(ReadResult::Nothing);
                 }
                 Err(error) => return Err(CloseReason::from_system_call("recv")(error)),
-            }
+            };
+            self.credit_bytes = self.credit_bytes.checked_sub(count).ok_or_else(|| {
+                let ratio = format!(
+                    "records without a pause, of more than {CREDIT_PER_CONTENT_BYTE} bytes for each \
+                     byte of content"
+                );
+                CloseReason::Tls(ratio.into())
+            })?;
             let opened = self.connection.process_new_packets();
             // Sends the next handshake message, or the alert with the reason. An error is ignored:
             // if the peer has closed the connection, the bytes it sent before are more informative,
@@ -298,29 +315,72 @@ mod tests {
     use super::*;
     use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
 
-    #[test]
-    fn peer_whose_bytes_yield_no_content_is_closed() {
+    /// Returns the sessions of a client and of a server, connected by a pair of sockets of this
+    /// type.
+    fn new_pair(kind: SocketType) -> (TlsSession, TlsSession) {
         let no_flags = SocketFlags::empty();
-        // Each read takes one packet.
-        let (peer, fd) =
-            net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, no_flags, None).unwrap();
+        let (client_fd, server_fd) =
+            net::socketpair(AddressFamily::UNIX, kind, no_flags, None).unwrap();
+        let signed = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+        let certificate = signed.cert.der().clone();
+        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
-            .with_root_certificates(RootCertStore::empty())
+            .with_root_certificates(roots)
             .with_no_client_auth();
-        let setup = TlsSetup { server: None, client: Some(Arc::new(config)) };
-        let mut session = setup.new_client_session(fd, "127.0.0.1:1").unwrap();
-        let send = |bytes: &[u8]| net::send(&peer, bytes, SendFlags::empty()).unwrap();
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let (client, server) = (Some(Arc::new(client)), Some(Arc::new(server)));
+        let setup = TlsSetup { server, client };
+        let client = setup.new_client_session(client_fd, "localhost:1").unwrap();
+        (client, setup.new_server_session(server_fd).unwrap())
+    }
 
+    #[test]
+    fn peer_that_sends_little_content_without_a_pause_is_closed() {
+        let (mut client, mut server) = new_pair(SocketType::STREAM);
+        let into = &mut [0; 4096];
+        while client.connection.is_handshaking() || server.connection.is_handshaking() {
+            client.flush().unwrap();
+            assert_eq!(server.receive(into), Ok(ReadResult::Nothing));
+            assert_eq!(client.receive(into), Ok(ReadResult::Nothing));
+        }
+        // Each record of 23 bytes has 1 byte of content, and so takes 7 bytes of credit.
+        let records_max = CREDIT_BYTES_MAX / 7 + 1;
+        let mut received_bytes = 0;
+        let why = loop {
+            while !client.has_unsent() {
+                assert_eq!(client.send(&[0]), Ok(1));
+                client.flush().unwrap();
+            }
+            client.flush().unwrap();
+            match server.receive(into) {
+                Ok(ReadResult::Bytes { count, .. }) => received_bytes += count,
+                other => break other,
+            }
+            assert!(received_bytes <= records_max, "the peer is still connected");
+        };
+        let ratio = "records without a pause, of more than 16 bytes for each byte of content";
+        assert_eq!(why, Err(CloseReason::Tls(ratio.into())));
+    }
+
+    #[test]
+    fn record_in_many_short_segments_is_awaited() {
+        // Each read takes one packet.
+        let (mut client, server) = new_pair(SocketType::SEQPACKET);
+        let send = |bytes: &[u8]| net::send(server.fd(), bytes, SendFlags::empty()).unwrap();
         // The start of a handshake record of 16 KiB.
-        send(&[22, 3, 3, 0x40, 0]);
-        let into = &mut [0; 16];
-        assert_eq!(session.receive(into), Ok(ReadResult::Nothing));
-        (0..READS_WITHOUT_CONTENT_MAX).for_each(|_| assert_eq!(send(&[0]), 1));
-        let why = CloseReason::Tls("64 reads of records without content".into());
-        assert_eq!(session.receive(into), Err(why));
+        assert_eq!(send(&[22, 3, 3, 0x40, 0]), 5);
+        (0..100).for_each(|_| assert_eq!(send(&[0]), 1));
+        assert_eq!(client.receive(&mut [0; 16]), Ok(ReadResult::Nothing));
     }
 
     #[test]
