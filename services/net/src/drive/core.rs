@@ -127,9 +127,11 @@ impl<D> ReactorState<D> {
         (self.now_ns / 1_000_000) as u32
     }
 
-    /// Returns the time in ns since `active_ms`, a time that [`now_ms`](Self::now_ms) returned.
+    /// Returns the time in ns since `active_ms`, a time of [`now_ms`](Self::now_ms). The time may
+    /// be later than the start of this iteration; then the result is 0.
     pub(crate) fn since_ns(&self, active_ms: u32) -> u64 {
-        u64::from(self.now_ms().wrapping_sub(active_ms)) * 1_000_000
+        let since_ms = self.now_ms().wrapping_sub(active_ms).cast_signed();
+        since_ms.max(0) as u64 * 1_000_000
     }
 
     /// Prepares `call` for a handler call for the connection `key`.

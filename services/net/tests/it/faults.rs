@@ -426,6 +426,17 @@ fn connection_whose_received_messages_are_being_handled_does_not_become_idle() {
 }
 
 #[test]
+fn connection_does_not_become_idle_while_its_only_message_is_handled() {
+    let service = serve(Config::default().idle_timeout(Duration::from_secs(1)));
+    let ((mut peer, _), (mut other, _)) = (service.connect(), service.connect());
+    peer.write_all(&framed(b"stall")).unwrap();
+    assert!(matches!(service.next(), Event::Message(_)));
+    // Once this is answered, the thread has searched for idle connections after the stall.
+    ask(&mut other, b"other");
+    ask(&mut peer, b"still connected?");
+}
+
+#[test]
 fn closed_connection_with_an_incomplete_message_does_not_time_out() {
     let bytes_max = 2 * POURED_BYTES as u32;
     let service = serve(

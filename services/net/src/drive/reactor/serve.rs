@@ -10,7 +10,7 @@ use crate::drive::poll::EventSource;
 use crate::drive::slab::{ConnFlags, ConnKey};
 use crate::engine::{DeliveryResult, OpenedRecords, WaterMarkCrossing};
 use crate::stage;
-use handover_base::unwind;
+use handover_base::{clock, unwind};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -277,6 +277,10 @@ impl<H: Handler> Reactor<H> {
         }));
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.protocol.attach_receive_buffer(reading);
+        if self.idle_timeout_ns > 0 {
+            // The peer may have waited for the replies, which are sent below.
+            slot.active_ms = (clock::now_ns() / 1_000_000) as u32;
+        }
         let delivered = match delivered {
             Ok(delivered) => delivered,
             Err(payload) => {
