@@ -150,6 +150,10 @@ pub struct Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if self.event_loop.is_in_forked_child() {
+            self.on_drop.before.clear();
+            self.on_drop.after.clear();
+        }
         while let Some(end) = self.on_drop.before.pop() {
             end(&mut CallbackContext { event_loop: &mut self.event_loop });
         }
@@ -477,7 +481,8 @@ impl Endpoint {
     // End of the endpoint.
 
     /// Registers a callback that runs when the endpoint is dropped, while its peers are still
-    /// connected. The last one registered runs first.
+    /// connected. The last one registered runs first. A forked child that drops the endpoint does
+    /// not run it.
     pub fn before_disconnect(
         &mut self,
         end: impl FnOnce(&mut CallbackContext<'_>) + Send + 'static,
@@ -486,7 +491,8 @@ impl Endpoint {
     }
 
     /// Registers a callback that runs after the dropped endpoint has closed its connections. The
-    /// endpoint's threads have exited by then. The last callback registered runs first.
+    /// endpoint's threads have exited by then. The last callback registered runs first. A forked
+    /// child that drops the endpoint does not run it.
     pub fn after_disconnect(&mut self, end: impl FnOnce() + Send + 'static) {
         self.on_drop.after.push(Box::new(end));
     }

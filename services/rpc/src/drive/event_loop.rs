@@ -29,6 +29,7 @@ use crate::engine::{Calls, FrameHeader, PeerKey};
 use crate::{Address, CloseReason, Config, EndpointError, LogLevel, Transport};
 use handover_notify::Yielder;
 use std::collections::{HashMap, VecDeque};
+use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,8 @@ pub struct EventLoop {
     /// Number of waits since one last spun, while yields pay.
     waits_unspun: u32,
     stats: Stats,
+    /// Process that has created the endpoint.
+    process: u32,
 }
 
 handover_base::debug_struct!(EventLoop as it { stats: it.stats() });
@@ -236,6 +239,7 @@ impl EventLoop {
             cpu_check_interval_ticks: 0,
             waits_unspun: 0,
             stats: Stats::default(),
+            process: process::id(),
             config,
         })
     }
@@ -252,7 +256,7 @@ impl EventLoop {
 
     pub(crate) fn dump(&self) -> Dump {
         Dump {
-            pid: std::process::id(),
+            pid: process::id(),
             config: self.config.clone(),
             stats: self.stats(),
             bulk: self.bulk.stats,
@@ -389,6 +393,11 @@ impl EventLoop {
         }
     }
 
+    /// Returns `true` in a forked child. The connections and the pool belong to its parent.
+    pub(crate) fn is_in_forked_child(&self) -> bool {
+        process::id() != self.process
+    }
+
     /// Disconnects all peers, and waits shortly until they have released this endpoint's memory.
     /// Has no effect if peers cannot write the memory. Leaks memory that they have not released by
     /// then.
@@ -410,6 +419,9 @@ impl EventLoop {
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
+        if self.is_in_forked_child() {
+            return;
+        }
         // Done before the pool is joined: a handler there may wait for one of these.
         self.fail_awaited_calls();
         self.release_memories();

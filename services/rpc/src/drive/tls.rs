@@ -13,6 +13,7 @@ use rustls::{
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process;
 use std::sync::Arc;
 
 /// TLS configurations of an endpoint, for accepting and for connecting.
@@ -170,6 +171,8 @@ pub(crate) struct TlsSession {
     incoming: RecordBoundaryParser,
     /// Number of bytes that the peer may still send before the socket is found empty.
     credit_bytes: usize,
+    /// Process that has created the session.
+    process: u32,
 }
 
 handover_base::debug_struct!(TlsSession as it { fd: it.fd });
@@ -177,7 +180,8 @@ handover_base::debug_struct!(TlsSession as it { fd: it.fd });
 impl TlsSession {
     fn new(fd: OwnedFd, connection: Connection) -> Self {
         let incoming = RecordBoundaryParser::default();
-        Self { fd, connection, incoming, credit_bytes: CREDIT_BYTES_MAX }
+        let process = process::id();
+        Self { fd, connection, incoming, credit_bytes: CREDIT_BYTES_MAX, process }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -272,7 +276,10 @@ impl TlsSession {
 
 impl Drop for TlsSession {
     fn drop(&mut self) {
-        self.end();
+        // A forked child would use the key and the number of the parent's next record.
+        if process::id() == self.process {
+            self.end();
+        }
     }
 }
 

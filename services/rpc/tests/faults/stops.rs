@@ -92,8 +92,8 @@ pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
     assert!(place.exists());
 }
 
-/// A forked child drops the parent's endpoint, which a thread of the parent serves: the child ends,
-/// and the socket and its lock stay.
+/// A forked child drops the parent's endpoints, of which a thread of the parent serves one: the
+/// child ends, and the sockets, their locks and the connections stay.
 pub fn child_drops_a_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("socket");
@@ -102,10 +102,14 @@ pub fn child_drops_a_server() {
     server.register("echo", 0, |_, number: u64| Ok(number)).expect("a new name");
     server.listen(&address).expect("the path is free");
     let idle_place = folder.path().join("idle");
-    let mut idle = Some(endpoint());
-    idle.as_mut().expect("set above").start_pool().expect("threads");
+    let mut idle = endpoint();
+    idle.register("echo", 0, |_, number: u64| Ok(number)).expect("a new name");
+    idle.start_pool().expect("threads");
     let idle_address = format!("uds://{}", idle_place.display()).parse().expect("an address");
-    idle.as_mut().expect("set above").listen(&idle_address).expect("the path is free");
+    idle.listen(&idle_address).expect("the path is free");
+    let idle = idle.start_progress().expect("a thread");
+    let (mut idle_client, idle_peer) = connected(&idle_address);
+    let mut idle = Some(idle.stop());
     let mut server = Some(server.start_progress().expect("a thread"));
     let status = fork::run_in_child(|| {
         drop(idle.take());
@@ -117,6 +121,8 @@ pub fn child_drops_a_server() {
     }
     let (mut client, peer) = connected(&address);
     assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
+    let idle = idle.map(|it| it.start_progress().expect("a thread"));
+    assert_eq!(idle_client.call::<_, u64>(idle_peer, ECHO, &6u64), Ok(6));
     drop((idle, server));
     assert!(!place.exists() && !idle_place.exists());
 }
