@@ -213,15 +213,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
 
     /// Resumes reading the connection `key` after [`suspend`](Self::suspend).
     pub fn resume(&mut self, key: ConnKey) {
-        let now_ms = self.core.now_ms();
-        if let Some(slot) = self.core.slab.get_mut(key) {
-            if slot.flags.intersects(ConnFlags::SUSPENDED) {
-                slot.flags.remove(ConnFlags::SUSPENDED);
-                slot.protocol.restart_message_timeout(self.core.now_ns);
-                slot.active_ms = now_ms;
-            }
-            self.core.enqueue_connection(key);
-        }
+        self.core.resume_connection(key);
     }
 
     /// Starts to connect to an address, or as [`ConnectOptions`] say, and returns the connection's

@@ -156,6 +156,19 @@ impl<D> ReactorState<D> {
         }
     }
 
+    /// Resumes reading a connection if it is suspended, and queues it to be served.
+    pub(crate) fn resume_connection(&mut self, key: ConnKey) {
+        let now_ms = self.now_ms();
+        if let Some(slot) = self.slab.get_mut(key)
+            && slot.flags.intersects(ConnFlags::SUSPENDED)
+        {
+            slot.flags.remove(ConnFlags::SUSPENDED);
+            slot.protocol.restart_message_timeout(self.now_ns);
+            slot.active_ms = now_ms;
+        }
+        self.enqueue_connection(key);
+    }
+
     /// Queues a listener to accept in this iteration or the next.
     pub(crate) fn enqueue_listener(&mut self, index: u16) {
         enqueue_listener_once(&mut self.ready, EventSource::Listener(index));

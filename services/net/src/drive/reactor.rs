@@ -550,8 +550,7 @@ impl<H: Handler> Reactor<H> {
             } else {
                 // The latest edge may not have been reported yet.
                 slot.flags.insert(ConnFlags::READABLE);
-                slot.flags.remove(ConnFlags::SUSPENDED);
-                self.core.enqueue_connection(key);
+                self.core.resume_connection(key);
             }
         }
         self.start_stop_timers(grace_ns);

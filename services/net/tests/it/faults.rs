@@ -361,6 +361,31 @@ fn suspended_connection_does_not_time_out() {
 }
 
 #[test]
+fn suspended_connection_does_not_time_out_when_a_stop_resumes_it() {
+    let bytes_max = 2 * POURED_BYTES as u32;
+    let service = serve(
+        Config::default()
+            .queued_bytes_max(bytes_max)
+            .high_water_bytes(bytes_max)
+            .message_timeout(Duration::from_secs(1)),
+    );
+    let (mut peer, handle) = service.connect();
+    let incomplete = &framed(b"never complete")[..3];
+    peer.write_all(&[&framed(b"read"), incomplete].concat()).unwrap();
+    assert_eq!(answer(&mut peer), b"read");
+    handle.write(vec![0; POURED_BYTES as usize]).unwrap();
+    handle.suspend().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let stopping = std::thread::spawn(move || service.net.stop(TIMEOUT).unwrap());
+    // The stop begins before the queued bytes are read.
+    std::thread::sleep(Duration::from_millis(100));
+    let poured = std::io::copy(&mut (&peer).take(POURED_BYTES), &mut std::io::sink()).unwrap();
+    assert_eq!(poured, POURED_BYTES);
+    drop(peer);
+    stopping.join().unwrap();
+}
+
+#[test]
 fn idle_connection_is_closed_after_idle_timeout() {
     let service = serve(Config::default().idle_timeout(Duration::from_secs(1)));
     let (mut peer, _) = service.connect();
