@@ -1,7 +1,7 @@
 //! TLS on real sockets: our client and server with each other, with untrusted peers, and with
 //! OpenSSL's tools.
 
-use handover_net::engine::{LinesCodec, TimeoutError};
+use handover_net::engine::{LinesCodec, TimeoutError, TlsState};
 use handover_net::tls::{
     ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification, TlsClientConfig,
     TlsError, TlsServerConfig,
@@ -63,6 +63,10 @@ impl Handler for Uppercase {
 
     fn on_message(&mut self, conn: &mut Peer<'_>, line: &[u8]) {
         let line = String::from_utf8_lossy(line).into_owned();
+        if line == "stall" {
+            let _ = self.0.send(Event::Message(line));
+            return std::thread::sleep(Duration::from_millis(1500));
+        }
         match line.as_str() {
             "close" => conn.close(),
             "suspend" => conn.suspend(),
@@ -320,4 +324,36 @@ fn close_notify_of_suspended_peer_is_detected() {
     assert_eq!(service.next(), Event::Message("suspend".into()));
     net.stop(TIMEOUT).unwrap();
     assert_eq!(service.closed(), CloseReason::Peer.to_string());
+}
+
+#[test]
+fn incomplete_record_does_not_time_out_while_earlier_messages_are_handled() {
+    // The connection is not read before each line is answered: each reply crosses the mark.
+    let marks = Config::default().high_water_bytes(1).low_water_bytes(0);
+    let service = serve(marks.message_timeout(Duration::from_secs(1)), ServerOptions::default());
+    let mut peer = TcpStream::connect(service.address()).unwrap();
+    peer.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut tls = TlsState::new_client(&trusting(&service.identity), "localhost", 0).unwrap();
+    let (mut buffer, mut count, mut received, mut out) = ([0; 4096], 0, Vec::new(), Vec::new());
+    loop {
+        let opened = tls.open_records(&mut buffer[..count], &mut received, &mut out).unwrap();
+        peer.write_all(&out).unwrap();
+        out.clear();
+        if opened.is_ready {
+            break;
+        }
+        count = peer.read(&mut buffer).unwrap();
+    }
+    tls.seal_messages(b"first\nstall\nthird\nfourth\n", &[], &mut out).unwrap();
+    let first_bytes = out.len() + 10;
+    tls.seal_messages(b"fifth\n", &[], &mut out).unwrap();
+    peer.write_all(&out[..first_bytes]).unwrap();
+    while service.next() != Event::Message("stall".into()) {}
+    peer.write_all(&out[first_bytes..]).unwrap();
+    while !received.ends_with(b"FIFTH\n") {
+        count = peer.read(&mut buffer).unwrap();
+        assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&received));
+        tls.open_records(&mut buffer[..count], &mut received, &mut Vec::new()).unwrap();
+    }
+    assert_eq!(received, b"FIRST\nTHIRD\nFOURTH\nFIFTH\n");
 }

@@ -119,7 +119,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn read_once(&mut self, key: ConnKey) -> Result<(), CloseReason> {
-        let now_ms = self.core.now_ms();
+        let (now_ms, now_ns) = (self.core.now_ms(), self.core.now_ns);
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if slot.flags.intersects(ConnFlags::LINGERING) {
             return self.discard(key);
@@ -135,8 +135,10 @@ impl<H: Handler> Reactor<H> {
         }
         let mut bytes_count = 0;
         if has_backlog {
-            // A peer may wait for the reply to a message that it has sent long ago.
+            // A peer may wait for the reply to a message that it has sent long ago. The rest of a
+            // record is read only after the backlog.
             slot.active_ms = now_ms;
+            slot.protocol.restart_message_timeout(now_ns);
         } else {
             match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                 Ok(0) => return self.handle_stream_end(key),
