@@ -236,7 +236,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Serves connections until the thread is stopped; returns the final counters. A stopped thread
-    /// first answers all received messages.
+    /// first handles all received messages.
     ///
     /// # Errors
     /// [`NetError::SystemCall`] if the kernel refuses to wait; no connection can cause that.
