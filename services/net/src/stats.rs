@@ -69,7 +69,7 @@ stats! {
     sends_count,
     /// Number of bytes sent.
     sent_bytes,
-    /// Number of sends of which the kernel accepted only a part, so that the rest was queued.
+    /// Number of sends of which the kernel did not accept all bytes. It may have accepted none.
     delayed_count,
     /// Number of iterations of the event loop.
     rounds_count,
