@@ -24,15 +24,20 @@ const MIRI_SEEDS: u32 = 16;
 /// Crates of which Miri runs only some tests. Each has the options that select the tests, by
 /// default and with `--long`. Mechanisms not listed run all tests, services not listed none.
 /// Excluded are tests that take minutes in Miri or need features that Miri lacks (signals, limits,
-/// timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory, all but one module; of
+/// timed sleeps in epoll); by default also, of probe and timer, the long tests of modules without
+/// `unsafe`; of sched, whose only `unsafe` prefetches memory, all but one module; of
 /// fiber, whose switch is assembly, all but the lists and locks below it; of rpc, all but the
 /// decoders.
 const MIRI_PARTS: [(&str, &str, &str); 7] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
-    ("handover-probe", "--lib --test sites", "--lib --tests"),
+    (
+        "handover-probe",
+        "--lib --test sites -- --skip chunk:: --skip format:: --skip pattern::",
+        "--lib --tests",
+    ),
     ("handover-ring", "--lib --test it -- api:: chunks::", "--lib --tests"),
     ("handover-sched", "", "--test it -- drive_lanes::"),
-    ("handover-timer", "--lib", "--lib --test it -- api::"),
+    ("handover-timer", "--lib -- raw:: records::", "--lib --test it -- api::"),
     ("handover-event", "--lib", "--lib"),
     ("handover-rpc", "", "--lib engine::"),
 ];
