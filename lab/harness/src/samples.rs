@@ -348,14 +348,16 @@ impl Samples {
     /// Ends the participant's round and returns its measurements.
     pub(crate) fn finish(mut self) -> ParticipantResult {
         let wall_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(self.began_ticks)).max(1);
-        let hardware = self.hardware.take().and_then(HardwareCounters::read);
-        if let Some(allocated) = self.allocated_began.map(AllocationCounts::since) {
-            self.add_to_counter(ALLOCATIONS_COUNTER, allocated.allocations as f64);
-            self.add_to_counter(ALLOCATED_BYTES_COUNTER, allocated.bytes as f64);
-        }
+        // Taken first: reading the hardware counters allocates and takes system time.
+        let allocated = self.allocated_began.map(AllocationCounts::since);
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread_usage() - thread_began;
         let used = usage::process_usage() + usage::children_usage() - process_began;
+        let hardware = self.hardware.take().and_then(HardwareCounters::read);
+        if let Some(allocated) = allocated {
+            self.add_to_counter(ALLOCATIONS_COUNTER, allocated.allocations as f64);
+            self.add_to_counter(ALLOCATED_BYTES_COUNTER, allocated.bytes as f64);
+        }
         let delayed_ns = self
             .delayed_began_ns
             .and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
