@@ -1,7 +1,9 @@
 //! Figures as text, in the same words on the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Document, FigureMode, Ratio, Record, RoleUsage, Run, Unit, WarningCode};
+use handover_record::{
+    Document, FigureMode, Ratio, Record, RoleUsage, Run, TimingKind, Unit, WarningCode,
+};
 use std::cmp::Ordering;
 
 /// Value from which a figure is written with an exponent, in any unit.
@@ -327,10 +329,11 @@ pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -
         conditions.push("in processes".to_string());
     }
     if participants.idle_gap_ns > 0 {
-        conditions.push(format!(
-            "idle gap {time}",
-            time = units::format_ns(participants.idle_gap_ns as f64)
-        ));
+        let time = units::format_ns(participants.idle_gap_ns as f64);
+        conditions.push(match record.summary.timing_kind() {
+            TimingKind::Single => format!("idle gap {time}"),
+            TimingKind::Batch => format!("idle gap {time} before each batch"),
+        });
     }
     if let Some(cpu) = participants.neighbour_cpu {
         conditions.push(format!("with a busy thread on CPU {cpu} (--neighbour)"));

@@ -281,15 +281,12 @@ impl MeasuredContender {
     /// Returns the description of the participants for a record.
     pub fn participants(&self, plan: &Plan) -> Participants {
         let several = self.round_params.cpus.len() > 1;
-        // A workload with batches of its own pauses before a batch, not before each operation.
-        let mut parts = self.measured.parts.iter().filter(|part| !part.batches.is_empty());
-        let has_gaps = parts.any(|part| part.timing() == TimingKind::Single);
         Participants {
             roles: self.roles.iter().map(|role| role.name.to_string()).collect(),
             cpus: self.round_params.cpus.clone(),
             placement: if several { plan.place.to_string() } else { String::new() },
             processes: self.round_params.processes,
-            idle_gap_ns: if has_gaps { self.round_params.timing.idle_gap_ns } else { 0 },
+            idle_gap_ns: self.round_params.timing.idle_gap_ns,
             neighbour_cpu: self.neighbour_cpu,
         }
     }

@@ -1,7 +1,7 @@
 //! Page and charts: golden files, and parsing as XML.
 
 use crate::support::{assert_golden, ladder as a_run, record, run};
-use handover_record::{ContenderKind, Document, FigureMode, Unit, Warning, WarningCode};
+use handover_record::{ContenderKind, Document, FigureMode, Record, Unit, Warning, WarningCode};
 use handover_report::{
     NamedRun, Style, ladder_chart, render_html, render_html_with_other_runs, render_row,
     render_table,
@@ -238,6 +238,16 @@ fn figure_with_two_modes_has_no_average_in_the_panel_or_beside_other_runs() {
     let (beside, _) = beside.split_once("</section>").expect("its end");
     assert_eq!(beside.matches(modes).count(), 2, "{beside}");
     assert!(!beside.contains("777") && !beside.contains("1.00×"), "{beside}");
+}
+
+#[test]
+fn idle_gap_of_batches_is_before_each_batch() {
+    let mut it = record("event/serve", "handover", ContenderKind::Ours, 20.0);
+    it.participants.idle_gap_ns = 1_000_000;
+    let page_of = |it: &Record| render_html(&Document::new(run(), vec![it.clone()]));
+    assert!(page_of(&it).contains("idle gap 1.00 ms before each batch"));
+    it.summary.batch = 1;
+    assert!(!page_of(&it).contains("before each batch"));
 }
 
 #[test]
