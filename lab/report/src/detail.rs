@@ -134,9 +134,12 @@ impl<'a> Details<'a> {
 /// Returns the data of a figure for the script; `None` if it has no contender.
 fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
-    let samples: Vec<_> = figure.rows.iter().map(|it| decode_histogram(&it.histogram)).collect();
-    let scale = BarScale::over(samples.iter().flatten());
-    let contender = |(record, samples): (&&'a Record, &Option<Histogram<u64>>)| {
+    // Decoded once for the axis and once for the bars, so that only one is in memory at a time: a
+    // short text may be a large histogram.
+    let decode = |it: &&'a Record| decode_histogram(&it.histogram);
+    let scale = BarScale::over(figure.rows.iter().filter_map(decode));
+    let contender = |record: &&'a Record| {
+        let samples = decode(record);
         let beside =
             |it: &'a Ratio, name| RatioView { name, ratio: it.ratio, low: it.low, high: it.high };
         let summary = &record.summary;
@@ -174,7 +177,7 @@ fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
         what: &first.what,
         unit: first.unit.to_string(),
         span: [scale.from, scale.to],
-        rows: figure.rows.iter().zip(&samples).map(contender).collect(),
+        rows: figure.rows.iter().map(contender).collect(),
     })
 }
 
@@ -200,7 +203,7 @@ struct BarScale {
 
 impl BarScale {
     /// Returns the axis for these histograms. It covers all samples except the slowest.
-    fn over<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
+    fn over(all: impl Iterator<Item = Histogram<u64>>) -> Self {
         let (mut from, mut to) = (f64::MAX, 0.0_f64);
         for samples in all {
             // No value is below one step: a logarithmic axis has no zero.
@@ -250,7 +253,7 @@ mod tests {
     #[test]
     fn bars_hold_all_samples_but_the_slowest_thousandth() {
         let samples = of(&[(10_000, 500), (20_000, 499), (9_000_000, 1)]);
-        let scale = BarScale::over([&samples].into_iter());
+        let scale = BarScale::over([samples.clone()].into_iter());
         let (peak, bars) = scale.bars(&samples);
         assert_eq!(peak, 0.5);
         assert_eq!((bars[0], bars[BARS_COUNT - 1]), (1000, 998));
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn axis_of_equal_samples_surrounds_them() {
         let samples = of(&[(7_000, 3)]);
-        let scale = BarScale::over([&samples].into_iter());
+        let scale = BarScale::over([samples.clone()].into_iter());
         assert!(scale.from < 7.0 && scale.to > 7.0);
         let (peak, bars) = scale.bars(&samples);
         assert_eq!((peak, bars.iter().sum::<u16>()), (1.0, 1000));
