@@ -318,14 +318,16 @@ fn run_that_another_process_deletes_meanwhile_is_unknown() {
         let _ = fs::remove_file(&path);
         some_store(&path);
         let mut store = Store::open(&path).expect("open");
+        store.begin_run(&run("bb", 2)).expect("begin");
         let other = Connection::open(&path).expect("a database");
-        other.execute_batch("BEGIN IMMEDIATE; DELETE FROM runs").expect("a deletion");
+        let deletion = "BEGIN IMMEDIATE; DELETE FROM runs WHERE id = 'aa'";
+        other.execute_batch(deletion).expect("a deletion");
         let result = thread::scope(|scope| {
             let changed = scope.spawn(|| match is_deletion {
                 true => store.delete_run("aa"),
                 false => store.add_tag("aa", "name"),
             });
-            // Enough to find the run, usually; a slower thread does not find it.
+            // Enough to find the run, usually. A slower thread finds only the run `bb`.
             thread::sleep(Duration::from_millis(200));
             other.execute_batch("COMMIT").expect("a commit");
             changed.join().expect("a thread that ends")
