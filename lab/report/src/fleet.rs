@@ -407,15 +407,15 @@ impl NodeTable {
     }
 
     /// Returns reasons not to trust the comparison as a whole, one sentence each. `left_out` has
-    /// the node of each figure that was timed in another way than on most nodes.
+    /// the node of each figure that was timed in another way than on the other nodes.
     fn notes(&self, left_out: &[usize]) -> Vec<String> {
         let mut notes = Vec::new();
         if !left_out.is_empty() {
             let nodes: BTreeSet<usize> = left_out.iter().copied().collect();
             let names: Vec<&str> = nodes.iter().map(|it| &*self.nodes[*it].name).collect();
             notes.push(format!(
-                "{} left out, of {}: their operations were timed in another way (singly or in batches) than on most \
-                 nodes.",
+                "{} left out, of {}: their operations were timed in another way (singly or in batches) than on the \
+                 other nodes. Slower nodes time singly: a node that was left out may stand apart.",
                 format::counted(left_out.len(), "figure"),
                 format::listed(&names)
             ));

@@ -123,7 +123,9 @@ fn node_that_timed_operations_singly_is_not_compared_with_nodes_that_timed_batch
     assert_eq!(apart(&fleet), [0; 0]);
     assert!(fleet.rows.iter().all(|row| row.figures.len() == 19), "{:?}", fleet.rows);
     let note = "4 figures left out, of node0007: their operations were timed in another way";
-    assert!(fleet.notes[0].starts_with(note), "{:?}", fleet.notes);
+    let warning = "Slower nodes time singly: a node that was left out may stand apart.";
+    let [found] = &fleet.notes[..] else { panic!("one note: {:?}", fleet.notes) };
+    assert!(found.starts_with(note) && found.ends_with(warning), "{found}");
 }
 
 #[test]
