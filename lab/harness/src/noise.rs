@@ -170,9 +170,9 @@ fn relative_drift(rounds: &[Round]) -> Option<f64> {
 }
 
 /// Returns a warning if the rate of operations contradicts the time per operation. It takes into
-/// account that `concurrent_operations` operations overlap. Possible causes are participants that
-/// work at the same time; work between the operations, which a rate by wall-clock time includes;
-/// and some operations that took much longer than most, which hardly change the figure, a median.
+/// account that `concurrent_operations` operations overlap. Further operations that overlap raise a
+/// rate by wall-clock time; the work between operations lowers it. Operations that took much longer
+/// or much less time than most change any rate more than the figure, a median.
 pub(crate) fn rate_warning(
     rate_per_s: f64,
     figure_ns: f64,
@@ -181,9 +181,13 @@ pub(crate) fn rate_warning(
 ) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / concurrent_operations.max(1.0);
     let is_far = product > 0.0 && !(1.0 / RATE_RATIO_MAX..=RATE_RATIO_MAX).contains(&product);
-    let why = match is_by_wall_clock {
-        true => "the rate is by wall-clock time, which includes the work between operations",
-        false => "some operations took much longer than most",
+    let why = match (product > 1.0, is_by_wall_clock) {
+        (true, true) => "operations overlapped, or many took much less time than the figure",
+        (true, false) => "many operations took much less time than the figure",
+        (false, true) => {
+            "the rate is by wall-clock time, which includes the work between operations"
+        }
+        (false, false) => "some operations took much longer than most",
     };
     is_far.then(|| Warning {
         code: WarningCode::Rate,
@@ -251,11 +255,17 @@ mod tests {
         assert_eq!(rate_warning(1e9 / 100.0, 100.0, 1.0, true), None);
         let of_two = rate_warning(2e9 / 100.0, 100.0, 2.0, true);
         assert_eq!(of_two, None, "warned although two ran at a time");
-        for (is_by_wall_clock, why) in [(true, "by wall-clock time"), (false, "took much longer")] {
-            let warning = rate_warning(0.4e9 / 100.0, 100.0, 1.0, is_by_wall_clock);
+        let cases = [
+            (0.4, true, "is 0.40: the rate is by wall-clock time"),
+            (0.4, false, "is 0.40: some operations took much longer"),
+            (2.5, true, "is 2.50: operations overlapped, or many took much less time"),
+            (2.5, false, "is 2.50: many operations took much less time"),
+        ];
+        for (product, is_by_wall_clock, text) in cases {
+            let warning = rate_warning(product * 1e9 / 100.0, 100.0, 1.0, is_by_wall_clock);
             let warning = warning.expect("far from 1");
             assert_eq!(warning.code, WarningCode::Rate);
-            assert!(warning.text.contains("is 0.40") && warning.text.contains(why), "{warning:?}");
+            assert!(warning.text.contains(text), "{warning:?}");
         }
     }
 }
