@@ -1,11 +1,13 @@
 //! Export of runs to formats of other tools.
 
 use crate::format;
+use crate::histogram::decode_histogram;
 use crate::model::{self, Model};
 use crate::text::is_control;
 use handover_record::{Document, FigureMode, Record, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 use std::str::FromStr;
 
@@ -220,11 +222,16 @@ fn labels(document: &Document, it: &Record) -> String {
     }
     // The name of an imported argument may have characters that a label's name may not.
     let is_other = |letter: char| !letter.is_ascii_alphanumeric();
-    labels.extend(
-        it.args
-            .iter()
-            .map(|(name, value)| format!("arg_{}=\"{value}\"", name.replace(is_other, "_"))),
-    );
+    let mut names = BTreeSet::new();
+    for (place, (name, value)) in it.args.iter().enumerate() {
+        let mut name = name.replace(is_other, "_");
+        // A label may occur once only.
+        while names.contains(&name) {
+            let _ = write!(name, "_{place}");
+        }
+        labels.push(format!("arg_{name}=\"{value}\""));
+        names.insert(name);
+    }
     labels.join(",")
 }
 
@@ -243,7 +250,8 @@ fn hdr_log(documents: &[Document]) -> String {
             "#[Histograms of times are in picoseconds, others in thousandths of their unit]\n",
         );
         text.push_str("\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n");
-        for it in document.records.iter().filter(|it| !it.histogram.is_empty()) {
+        let has_valid_histogram = |it: &&Record| decode_histogram(&it.histogram).is_some();
+        for it in document.records.iter().filter(has_valid_histogram) {
             let start = it.started_unix_ns as f64 / 1e9 - began;
             let length = match it.unit {
                 Unit::Ns => it.summary.mean * it.summary.ops as f64 / 1e9,

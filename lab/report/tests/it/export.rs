@@ -53,11 +53,14 @@ fn csv_has_a_line_per_figure_and_preserves_names() {
 }
 
 #[test]
-fn label_of_an_odd_argument_name_is_valid() {
+fn labels_of_odd_argument_names_are_valid_and_distinct() {
     let mut documents = documents();
-    documents[0].records[0].args = BTreeMap::from([("a b\"\n".to_string(), 1)]);
+    let names = ["a b\"\n", "a-b", "a_b", "a_b_2"];
+    let args = names.iter().zip(1..).map(|(name, value)| (name.to_string(), value));
+    documents[0].records[0].args = args.collect();
     let text = export(&documents, Format::OpenMetrics);
-    assert!(text.contains("contender=\"trylock\",arg_a_b__=\"1\""), "{text}");
+    let labels = "arg_a_b__=\"1\",arg_a_b=\"2\",arg_a_b_2=\"3\",arg_a_b_2_3=\"4\"";
+    assert!(text.contains(&format!("contender=\"trylock\",{labels}")), "{text}");
 }
 
 #[test]
@@ -113,6 +116,15 @@ fn hdr_log_is_read_back_by_the_library() {
         Deserializer::new().deserialize(&mut bytes.as_slice()).expect("a histogram");
     assert_eq!(histogram.len(), 100);
     assert!(histogram.equivalent(histogram.value_at_quantile(0.5), 53_000));
+}
+
+#[test]
+fn histogram_that_cannot_be_decoded_is_not_in_the_log() {
+    let mut documents = documents();
+    for record in &mut documents[0].records {
+        record.histogram = "AAAA\nTag=other,1,1,1,AAAA".to_string();
+    }
+    assert!(!export(&documents, Format::HdrLog).contains("AAAA"));
 }
 
 /// Scripts that print the number of samples a Prometheus client reads, and of values in an
