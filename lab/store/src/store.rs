@@ -350,44 +350,12 @@ impl Store {
 
     /// Loads the run with this id and its records, in one read transaction.
     pub(crate) fn load_run_with_id(&self, id: &str) -> Result<Document, StoreError> {
-        let failed = |error| self.sqlite_error(error);
-        let transaction = self.connection.unchecked_transaction().map_err(failed)?;
-        let query = format!(
-            "SELECT {columns} FROM main.runs WHERE id = ?",
-            columns = StoredRun::QUERY_COLUMNS
-        );
-        let found = transaction
-            .prepare_cached(&query)
-            .and_then(|mut query| query.query_one([id], StoredRun::from_row).optional())
-            .map_err(failed)?;
-        let Some(stored) = found else {
-            return Err(self.unknown_run_error(id)?);
-        };
-        let damaged = |reason: String| self.damaged_run_error(id, reason);
-        let run = stored.unpack().map_err(damaged)?;
-        let mut parts = sum_of_tag_checksums(&transaction, stored.key).map_err(failed)?;
-        let query = format!(
-            "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
-            RecordRow::QUERY_COLUMNS
-        );
-        let mut statement = transaction.prepare_cached(&query).map_err(failed)?;
-        let mut rows = statement.query([stored.key]).map_err(failed)?;
-        let mut records = Vec::new();
-        while let Some(row) = rows.next().map_err(failed)? {
-            let row = RecordRow::from_row(row).map_err(failed)?;
-            records.push(row.unpack().map_err(damaged)?);
-            if !row.has_valid_checksum(id) {
-                let ordinal = records.len();
-                return Err(damaged(format!("the checksum of record {ordinal} is wrong")));
-            }
-            parts = parts.wrapping_add(row.checksum);
+        let transaction =
+            self.connection.unchecked_transaction().map_err(|error| self.sqlite_error(error))?;
+        match find_document(&transaction, &self.path, id)? {
+            Some(document) => Ok(document),
+            None => Err(self.unknown_run_error(id)?),
         }
-        if stored.parts_checksum != parts {
-            return Err(damaged(
-                "a record or a name is missing, or belongs to another run".to_string(),
-            ));
-        }
-        Ok(Document::new(run, records))
     }
 
     /// Starts a write transaction. Also returns a function that converts SQLite's errors.
@@ -531,6 +499,48 @@ pub(crate) fn find_run_key(connection: &Connection, id: &str) -> rusqlite::Resul
         .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
         .query_one([id], |row| row.get(0))
         .optional()
+}
+
+/// Returns the run with this id and its records; `None` if there is no such run. The connection is
+/// within a transaction, and `path` is the path of the store.
+pub(crate) fn find_document(
+    connection: &Connection,
+    path: &Path,
+    id: &str,
+) -> Result<Option<Document>, StoreError> {
+    let failed = |error| StoreError::from_sqlite(path, duration_to_ms(WRITE_WAIT), error);
+    let damaged =
+        |reason| StoreError::DamagedRun { path: path.into(), run: id.to_string(), reason };
+    let query =
+        format!("SELECT {columns} FROM main.runs WHERE id = ?", columns = StoredRun::QUERY_COLUMNS);
+    let found = connection
+        .prepare_cached(&query)
+        .and_then(|mut query| query.query_one([id], StoredRun::from_row).optional())
+        .map_err(failed)?;
+    let Some(stored) = found else { return Ok(None) };
+    let run = stored.unpack().map_err(damaged)?;
+    let mut parts = sum_of_tag_checksums(connection, stored.key).map_err(failed)?;
+    let query = format!(
+        "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
+        RecordRow::QUERY_COLUMNS
+    );
+    let mut statement = connection.prepare_cached(&query).map_err(failed)?;
+    let mut rows = statement.query([stored.key]).map_err(failed)?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let row = RecordRow::from_row(row).map_err(failed)?;
+        records.push(row.unpack().map_err(damaged)?);
+        if !row.has_valid_checksum(id) {
+            let ordinal = records.len();
+            return Err(damaged(format!("the checksum of record {ordinal} is wrong")));
+        }
+        parts = parts.wrapping_add(row.checksum);
+    }
+    if stored.parts_checksum != parts {
+        let reason = "a record or a name is missing, or belongs to another run";
+        return Err(damaged(reason.to_string()));
+    }
+    Ok(Some(Document::new(run, records)))
 }
 
 /// Inserts the row of a run that has no records yet.

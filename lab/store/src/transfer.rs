@@ -5,15 +5,17 @@ use crate::error::{ExportError, ImportError, StoreError};
 use crate::file;
 use crate::lines::{ExportLine, ExportLineReader, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
-use crate::store::{Store, find_run_key, insert_record, insert_run};
+use crate::store::{Store, find_document, find_run_key, insert_record, insert_run};
 use crate::tags::{insert_tag, is_id_prefix};
-use handover_record::{JSON_SCHEMA_VERSION, Record, Run};
+use handover_record::{Document, JSON_SCHEMA_VERSION, Run};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
-use std::cmp::Ordering;
 use std::io::{BufRead, Write};
 use std::path::Path;
+
+/// Name of the temporary file of an import in errors.
+const TEMPORARY_FILE: &str = "(temporary file)";
 
 /// Numbers of runs and records that an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,8 +79,8 @@ impl Store {
     ///
     /// # Errors
     /// For the first line that is not a run or record of schema 1, with its number; an input
-    /// without a run; a run that is in the store with other content; an input that cannot be read;
-    /// a store that cannot be written.
+    /// without a run; a run that is in the store with other content, or is damaged there; an input
+    /// that cannot be read; a store that cannot be written.
     pub fn import(&mut self, input: &mut dyn BufRead) -> Result<ImportCounts, ImportError> {
         self.merge(&StagedImport::read(input)?)
     }
@@ -117,15 +119,9 @@ impl Store {
         let (transaction, failed) = self.begin_write_transaction()?;
         let mut imported = ImportCounts::default();
         for StagedRun { key, id, line, tags } in &staged.runs {
-            match find_run_key(&transaction, id).map_err(&failed)? {
-                Some(here) => {
-                    let compared =
-                        |connection, key, path| ComparedRun { connection, key, id, path };
-                    let differs = describe_difference(
-                        &compared(&staged.connection, *key, Path::new("(temporary file)")),
-                        &compared(&transaction, here, &path),
-                    )?;
-                    if let Some(reason) = differs {
+            match find_document(&transaction, &path, id)? {
+                Some(stored) => {
+                    if let Some(reason) = staged.describe_difference(*key, &stored)? {
                         return Err(ImportError::Differs { line: *line, id: id.clone(), reason });
                     }
                     imported.skipped += 1;
@@ -194,9 +190,8 @@ impl StagedImport {
     /// Parses the whole input. Fails at the first invalid line.
     fn read(input: &mut dyn BufRead) -> Result<StagedImport, ImportError> {
         let connection = file::open_temporary()?;
-        let failed = |error| {
-            ImportError::from(StoreError::from_sqlite(Path::new("(temporary file)"), 0, error))
-        };
+        let failed =
+            |error| ImportError::from(StoreError::from_sqlite(Path::new(TEMPORARY_FILE), 0, error));
         let mut staged = StagedImport { connection, runs: Vec::new() };
         let transaction = staged.connection.unchecked_transaction().map_err(failed)?;
         let mut lines = ExportLineReader::new(input);
@@ -234,6 +229,45 @@ impl StagedImport {
             return Err(ImportError::NoRun);
         }
         Ok(staged)
+    }
+
+    /// Describes the first difference between an imported run and a stored run; `None` if they are
+    /// equal.
+    fn describe_difference(
+        &self,
+        key: i64,
+        stored: &Document,
+    ) -> Result<Option<String>, StoreError> {
+        let path = Path::new(TEMPORARY_FILE);
+        let failed = |error| StoreError::from_sqlite(path, 0, error);
+        let damaged = |reason| {
+            let run = stored.run.id.clone();
+            StoreError::DamagedRun { path: path.into(), run, reason }
+        };
+        let query = "SELECT body FROM main.runs WHERE run = ?";
+        let body: Vec<u8> =
+            self.connection.query_one(query, [key], |row| row.get(0)).map_err(failed)?;
+        if pack::inflate(&body, Run::from_json).map_err(damaged)? != stored.run {
+            return Ok(Some("the description of the run".to_string()));
+        }
+        let query = format!(
+            "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
+            RecordRow::QUERY_COLUMNS
+        );
+        let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
+        let mut rows = statement.query([key]).map_err(failed)?;
+        let mut count = 0;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let Some(record) = stored.records.get(count) else {
+                return Ok(Some(format!("the stored run has only {count} records")));
+            };
+            count += 1;
+            if RecordRow::from_row(row).map_err(failed)?.unpack().map_err(damaged)? != *record {
+                return Ok(Some(format!("record {count}")));
+            }
+        }
+        Ok((count < stored.records.len())
+            .then(|| format!("the stored run has more than {count} records")))
     }
 
     /// Copies a run and its records unchanged to the database `to`. Returns the number of records.
@@ -287,69 +321,4 @@ fn copy_rows(
         copied += 1;
     }
     Ok(copied)
-}
-
-/// Run that is compared with another one.
-struct ComparedRun<'a> {
-    connection: &'a Connection,
-    /// Key of the run in the database.
-    key: i64,
-    id: &'a str,
-    /// Path of the database, for errors.
-    path: &'a Path,
-}
-
-impl ComparedRun<'_> {
-    /// Reads the description of the run.
-    fn run(&self) -> Result<Run, StoreError> {
-        let query = "SELECT body FROM main.runs WHERE run = ?";
-        let body: Vec<u8> = self
-            .connection
-            .query_one(query, [self.key], |row| row.get(0))
-            .map_err(|error| self.sqlite_error(error))?;
-        pack::inflate(&body, Run::from_json).map_err(|reason| self.damaged_error(reason))
-    }
-
-    /// Reads the records of the run.
-    fn records(&self) -> Result<Vec<Record>, StoreError> {
-        let query = format!(
-            "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
-            RecordRow::QUERY_COLUMNS
-        );
-        let rows: Result<Vec<RecordRow>, _> = self
-            .connection
-            .prepare_cached(&query)
-            .and_then(|mut query| query.query_map([self.key], RecordRow::from_row)?.collect());
-        let rows = rows.map_err(|error| self.sqlite_error(error))?;
-        let unpack = |row: &RecordRow| row.unpack().map_err(|reason| self.damaged_error(reason));
-        rows.iter().map(unpack).collect()
-    }
-
-    fn sqlite_error(&self, error: rusqlite::Error) -> StoreError {
-        StoreError::from_sqlite(self.path, 0, error)
-    }
-
-    fn damaged_error(&self, reason: String) -> StoreError {
-        StoreError::DamagedRun { path: self.path.into(), run: self.id.into(), reason }
-    }
-}
-
-/// Describes the first difference between an imported run and a stored run; `None` if they are
-/// equal.
-fn describe_difference(
-    imported: &ComparedRun<'_>,
-    stored: &ComparedRun<'_>,
-) -> Result<Option<String>, StoreError> {
-    if imported.run()? != stored.run()? {
-        return Ok(Some("the description of the run".to_string()));
-    }
-    let (imported, stored) = (imported.records()?, stored.records()?);
-    if let Some(index) = imported.iter().zip(&stored).position(|(one, other)| one != other) {
-        return Ok(Some(format!("record {}", index + 1)));
-    }
-    Ok(match imported.len().cmp(&stored.len()) {
-        Ordering::Equal => None,
-        Ordering::Greater => Some(format!("the stored run has only {} records", stored.len())),
-        Ordering::Less => Some(format!("the stored run has more than {} records", imported.len())),
-    })
 }
