@@ -165,8 +165,9 @@ pub struct Row {
     pub a: f64,
     /// Median over the processes of side B.
     pub b: f64,
-    /// Number of processes of side A by which the row is. Processes that lack the figure, or timed
-    /// it in another way, do not count.
+    /// Number of processes of side A by which the row is. Processes that lack the figure, have too
+    /// few rounds for the statistic, or timed the operations in another way, do not count. If too
+    /// few timed them in one way, as `why` says, those of both ways count.
     pub a_processes_count: usize,
     /// Number of processes of side B by which the row is.
     pub b_processes_count: usize,

@@ -134,13 +134,17 @@ fn format_p_value(p: f64) -> String {
     if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
 }
 
-/// Returns the id of a row, with its contender if the id has several.
+/// Returns the id of a row, with its contender and its setting if the id has several.
 fn row_name(comparison: &Comparison, row: &Row) -> String {
-    let mut twins = comparison.rows.iter().filter(|it| it.id == row.id);
-    match twins.all(|it| it.contender == row.contender) {
-        true => row.id.clone(),
-        false => format!("{} [{}]", row.id, row.contender),
+    let twins = || comparison.rows.iter().filter(|it| it.id == row.id);
+    let mut name = row.id.clone();
+    if twins().any(|it| it.contender != row.contender) {
+        name.push_str(&format!(" [{}]", row.contender));
     }
+    if !row.setting.is_empty() && twins().any(|it| it.setting != row.setting) {
+        name.push_str(&format!(" {}", row.setting));
+    }
+    name
 }
 
 /// Returns the sentence about figures whose rows are not by all processes. `None` if there are
@@ -159,8 +163,8 @@ fn partial_rows_line(comparison: &Comparison) -> Option<String> {
     let names: Vec<String> = comparison.rows.iter().filter(is_partial).map(name).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "Not by all processes: {}. The others lack the figure, or timed its operations in another way (singly or \
-             in batches).",
+            "Not by all processes: {}. The others lack the figure, have too few rounds, or timed its operations in \
+             another way (singly or in batches).",
             format::listed(&names)
         )
     })

@@ -169,6 +169,26 @@ fn kind_of_timing_that_most_processes_have_is_compared_and_their_number_is_repor
 }
 
 #[test]
+fn figure_of_fewer_processes_is_named_with_its_setting_and_the_reasons() {
+    let side = |name: &str, value: f64| {
+        let mut runs = runs_of_one_value(name, 6, 100.0, 90);
+        for run in &mut runs {
+            run.records.push(run.records[0].clone());
+            for (record, n) in run.records.iter_mut().zip(1..) {
+                record.args.insert("n".to_string(), n);
+                record.rounds.iter_mut().for_each(|round| round.median = value);
+            }
+        }
+        runs
+    };
+    let mut sides = (side("a", 100.0), side("b", 110.0));
+    sides.0[0].records[1].rounds.truncate(9);
+    let drawn = render_comparison(&compared(&sides, 0.02), 160, PLAIN);
+    let line = "Not by all processes: sched/fair-index n=2 (5 of A, 6 of B). The others lack the figure, have too few rounds";
+    assert!(drawn.contains(line), "{drawn}");
+}
+
+#[test]
 fn figures_without_a_possible_verdict_do_not_hide_a_regression() {
     let mixed = [("mixed/one", [0, 1, 2, 5, 6]), ("mixed/two", [1, 3, 4, 8, 9])];
     let run_of = |place: usize| {
