@@ -546,6 +546,8 @@ pub enum WarningCode {
     /// The interval of the figure's ratio to the floor lies below 1. The floor thus does more work
     /// than necessary.
     FloorBeaten,
+    /// Some of the combined runs timed the operations in another way than most, and do not count.
+    Timing,
     /// Medians of earlier runs on this machine lie outside the interval.
     Seen,
     /// The figure was measured with smoke values. They only test that the benchmark works.
@@ -567,6 +569,7 @@ impl WarningCode {
             WarningCode::Rate => "x",
             WarningCode::Placement => "p",
             WarningCode::FloorBeaten => "fb",
+            WarningCode::Timing => "t",
             WarningCode::Seen => "sn",
             WarningCode::Smoke => "sm",
         }

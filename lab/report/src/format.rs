@@ -291,6 +291,9 @@ pub(crate) fn warning_text(code: WarningCode) -> &'static str {
         WarningCode::FloorBeaten => {
             "floor beaten: the figure is below its floor, which is therefore not a lower bound"
         }
+        WarningCode::Timing => {
+            "timing: runs that timed its operations in another way than most do not count"
+        }
         WarningCode::Seen => "seen: earlier runs on this machine lie outside this run's interval",
         WarningCode::Smoke => "smoke: run once, not measured",
     }

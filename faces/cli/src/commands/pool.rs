@@ -1,7 +1,7 @@
 //! `handover run --repeat`: combination of the runs of all processes into one.
 
 use handover_harness::stats;
-use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
+use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning, WarningCode};
 use handover_report::{FigureKey, merge_histograms, usual_timing};
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
 }
 
 /// Combines the records of one figure from several runs, without those whose operations were timed
-/// in another way than in most runs. `None` without records.
+/// in another way than in most runs: a warning has their number. `None` without records.
 fn pool_records(records: &[&Record]) -> Option<Record> {
     let usual = usual_timing(records.iter().map(|it| it.summary.timing_kind()));
     let timed_alike = records.iter().filter(|it| it.summary.timing_kind() == usual);
@@ -89,6 +89,14 @@ fn pool_records(records: &[&Record]) -> Option<Record> {
         pool_ratio(ratio, alike);
     }
     pooled.warnings = merged_warnings(alike);
+    let (runs_count, others_count) = (records.len(), records.len() - alike.len());
+    if others_count > 0 {
+        let text = format!(
+            "{others_count} of {runs_count} runs timed its operations in another way (singly or in batches), and do \
+             not count"
+        );
+        pooled.warnings.push(Warning { code: WarningCode::Timing, text });
+    }
     Some(pooled)
 }
 
@@ -139,7 +147,6 @@ pub(super) fn median_if_any(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use handover_record::WarningCode;
 
     /// Returns a run of eight passes around `median`.
     fn run(median: f64) -> Document {
@@ -261,6 +268,9 @@ mod tests {
         let pooled = pool_runs(&runs).expect("pool the runs");
         let it = &pooled.records[0].summary;
         assert_eq!((it.median, it.batch, it.timed_alone_count()), (18.5, 90, 1400));
+        let warning = pooled.records[0].warnings.last().expect("a warning");
+        assert_eq!(warning.code, WarningCode::Timing);
+        assert!(warning.text.starts_with("1 of 3 runs timed its operations in another way"));
         runs[1].records[0].summary.batch = 1;
         let pooled = pool_runs(&runs).expect("pool the runs");
         assert_eq!(pooled.records[0].summary.timed_alone_count(), 6000);

@@ -205,6 +205,7 @@ fn every_warning_letter_is_in_the_legend() {
         WarningCode::Drift,
         WarningCode::Resolution,
         WarningCode::FloorBeaten,
+        WarningCode::Timing,
     ]) {
         let text = format!("because of {code:?}");
         record.warnings = vec![handover_record::Warning { code, text }];
