@@ -37,7 +37,7 @@ const MIRI_PARTS: [(&str, &str, &str); 7] = [
     ),
     ("handover-ring", "--lib --test it -- api:: chunks::", "--lib --tests"),
     ("handover-sched", "", "--test it -- drive_lanes::"),
-    ("handover-timer", "--lib -- raw:: records::", "--lib --test it -- api::"),
+    ("handover-timer", "--lib -- raw:: records::", "--lib --test it -- raw:: records:: api::"),
     ("handover-event", "--lib", "--lib"),
     ("handover-rpc", "", "--lib engine::"),
 ];
