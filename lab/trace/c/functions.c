@@ -20,6 +20,7 @@
 #define STUB_BYTES 32
 #define ENTRIES_SECTION "__patchable_function_entries"
 #define JUMP_BYTES 5
+#define JUMP_CODE 0xe9
 
 struct function *handover_functions;
 uint32_t handover_functions_count;
@@ -275,6 +276,19 @@ static bool is_same_file(const struct module *known, struct module *loaded, cons
 	return read_path(loaded, name) && !strcmp(known->path, loaded->path);
 }
 
+/* An entry, and the stub to which its jump leads. */
+struct jump {
+	uintptr_t at;
+	const uint8_t *stub;
+	uint32_t number;
+};
+
+/* False if the module was loaded again since its jumps were written. Its code must be mapped. */
+static bool has_jumps(const struct module *module)
+{
+	return !module->jumps_count || *(const uint8_t *)module->jumps[0].at == JUMP_CODE;
+}
+
 static int meet(struct dl_phdr_info *info, size_t size, void *count)
 {
 	(void)size, (void)count;
@@ -297,6 +311,8 @@ static int meet(struct dl_phdr_info *info, size_t size, void *count)
 		if ((old->is_loaded || old->build_id_bytes) && old->start == new.start && old->bias == new.bias &&
 		    is_same_file(old, &new, info->dlpi_name)) {
 			old->is_found = true;
+			/* The search that follows an unload may come after the next load. */
+			old->is_patched &= has_jumps(old);
 			return 0;
 		}
 	}
@@ -471,13 +487,6 @@ static void write_stub(uint8_t *stub, uintptr_t body, uint32_t code, const uint8
 	handover_put32(stub + 16, pointer - (stub + 20));
 }
 
-/* A stub, and the entry where the jump to it is written. */
-struct jump {
-	uintptr_t at;
-	const uint8_t *stub;
-	uint32_t number;
-};
-
 /* Writes the stub of an entry, and adds its jump to those of the module. */
 static void prepare_entry(uint32_t index, uintptr_t listed, uint8_t **stub, const uint8_t *pointer, struct found *found)
 {
@@ -493,7 +502,7 @@ static void prepare_entry(uint32_t index, uintptr_t listed, uint8_t **stub, cons
 	while (room < JUMP_BYTES && (bytes = nop_bytes((const uint8_t *)at + room)))
 		room += bytes;
 	if (room < JUMP_BYTES) {
-		bool is_jump = *(const uint8_t *)at == 0xe9;
+		bool is_jump = *(const uint8_t *)at == JUMP_CODE;
 		found->short_ones += !is_jump;
 		return;
 	}
@@ -532,10 +541,11 @@ static bool protect(const struct image *image, const struct module *module, int 
 }
 
 /* Writes the jumps to stubs that are executable already: a call of one of these functions, even by
- * this recorder, may come before the last jump is written. */
-static void write_jumps(const struct image *image, const struct module *module, struct found *found)
+ * this recorder, may come before the last jump is written. Keeps those that could be written. */
+static void write_jumps(const struct image *image, struct module *module, struct found *found)
 {
 	int memory = -1;
+	size_t written_count = 0;
 	bool is_writable = protect(image, module, PROT_WRITE);
 	if (!is_writable) {
 		memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
@@ -543,15 +553,17 @@ static void write_jumps(const struct image *image, const struct module *module, 
 	}
 	for (size_t at = 0; at < module->jumps_count; at++) {
 		const struct jump *jump = &module->jumps[at];
-		uint8_t code[JUMP_BYTES] = { 0xe9 };
+		uint8_t code[JUMP_BYTES] = { JUMP_CODE };
 		handover_put32(code + 1, (int64_t)jump->stub - (int64_t)(jump->at + JUMP_BYTES));
 		if (!is_writable || !write_code(memory, jump->at, code, sizeof code)) {
 			found->odd++;
 			continue;
 		}
-		found->patched++;
 		handover_file_function(jump->number);
+		module->jumps[written_count++] = *jump;
 	}
+	module->jumps_count = written_count;
+	found->patched += written_count;
 	if (memory >= 0)
 		close(memory);
 	/* Also if only some parts have become writable. */
@@ -609,7 +621,8 @@ static void patch_module(uint32_t index, struct found *found)
 	}
 	if (!module->jumps)
 		prepare_module(index, &image, found);
-	write_jumps(&image, module, found);
+	if (module->jumps_count)
+		write_jumps(&image, module, found);
 	close_image(&image);
 }
 

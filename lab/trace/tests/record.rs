@@ -551,10 +551,38 @@ fn interrupted_allocation_of_a_ring_is_repeated() {
     assert_eq!(calls, counts([("/main", 1), ("main/leaf", 1)]));
 }
 
+#[test]
+fn code_is_made_writable_only_where_jumps_are_written() {
+    // The recorder calls the program's mprotect(). The status is the number of mappings whose code
+    // becomes writable.
+    const SOURCE: &str = r#"
+        #include <stddef.h>
+        #include <sys/mman.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        static int writable;
+        __attribute__((no_instrument_function, patchable_function_entry(0)))
+        int mprotect(void *start, size_t bytes, int protection) {
+            writable += (protection & PROT_WRITE) && (protection & PROT_EXEC);
+            return syscall(SYS_mprotect, start, bytes, protection);
+        }
+        int main(void) { return writable; }
+    "#;
+    for (flag, writable_count) in [(HOOKS, 0), (PATCHABLE, 1)] {
+        let flags = [flag, "-O1", "-rdynamic"];
+        let Some(built) = build(SOURCE, "writable.c", &flags) else { return };
+        assert_eq!(run(&built, &options(&built)).exit_code(), writable_count, "{flag}");
+    }
+}
+
 /// Program that opens libraries, calls `run` of each, and closes each before it opens the next. It
-/// ends with 77 if the loader has not given all of them the same address.
+/// ends with 77 if the loader has not given all of them the same address. With `UNSEEN`, the
+/// recorder does not see that it closes them.
 const OPENER: &str = "
     #include <dlfcn.h>
+    #ifdef UNSEEN
+    #define dlclose ((int (*)(void *))dlsym(dlopen(\"libc.so.6\", RTLD_NOW), \"dlclose\"))
+    #endif
     int main(int count, char **words) {
         void *before = 0;
         for (int at = 1; at < count; at++) {
@@ -579,10 +607,10 @@ fn library(name: &str) -> String {
     )
 }
 
-/// Records [`OPENER`] with `libraries`, and returns the names of the events. `None` if the loader
-/// gave the libraries different addresses.
-fn names_of_reloads(libraries: &[&Built]) -> Option<Vec<String>> {
-    let built = build(OPENER, "opener.c", &["-O1"])?;
+/// Records [`OPENER`], compiled with `flag`, with `libraries`, and returns the names of the events.
+/// `None` if the loader gave the libraries different addresses.
+fn names_of_reloads(flag: &str, libraries: &[&Built]) -> Option<Vec<String>> {
+    let built = build(OPENER, "opener.c", &["-O1", flag])?;
     let options = options(&built).force(true);
     let words: Vec<OsString> =
         [&built].iter().chain(libraries).map(|it| OsString::from(&it.path)).collect();
@@ -610,7 +638,7 @@ fn library_in_the_place_of_an_unloaded_one_has_its_own_names() {
         let flags = [flag, "-O1", "-shared", "-fPIC"];
         let Some(first) = build(&library("first"), "part.c", &flags) else { return };
         let Some(other) = build(&library("other"), "part.c", &flags) else { return };
-        let Some(names) = names_of_reloads(&[&first, &other]) else { return };
+        let Some(names) = names_of_reloads("-UUNSEEN", &[&first, &other]) else { return };
         let expected = [names_of_load(flag, "first"), names_of_load(flag, "other")].concat();
         assert_eq!(names, expected, "{flag}");
     }
@@ -622,8 +650,11 @@ fn library_is_traced_each_time_it_is_loaded() {
         for build_id in ["-Wl,--build-id", "-Wl,--build-id=none"] {
             let flags = [flag, "-O1", "-shared", "-fPIC", build_id];
             let Some(built) = build(&library("first"), "part.c", &flags) else { return };
-            let Some(names) = names_of_reloads(&[&built, &built, &built]) else { return };
-            assert_eq!(names, names_of_load(flag, "first").repeat(3), "{flag} {build_id}");
+            for opener in ["-UUNSEEN", "-DUNSEEN"] {
+                let Some(names) = names_of_reloads(opener, &[&built; 3]) else { return };
+                let expected = names_of_load(flag, "first").repeat(3);
+                assert_eq!(names, expected, "{flag} {build_id} {opener}");
+            }
         }
     }
 }
