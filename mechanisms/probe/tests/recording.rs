@@ -175,6 +175,24 @@ fn blocks_overwritten_while_a_trace_is_read_are_left_out_and_holes_counted() {
     drop(recording);
 }
 
+#[test]
+fn ring_that_is_taken_over_while_a_trace_is_read_is_not_damage() {
+    let (_alone, folder) = exclusive();
+    let recording = Recording::start(Config::last(path(&folder)).ring_bytes(1 << 14)).unwrap();
+    enable("taken.*").unwrap();
+    probe!("taken.mark");
+    std::thread::spawn(|| probe!("taken.mark")).join().unwrap();
+    disable("*").unwrap();
+    let mut bytes = std::fs::read(path(&folder)).unwrap();
+    let is_lane =
+        |at: &usize| SegmentHeader::decode(&bytes[*at..]).is_some_and(|it| it.kind == SEGMENT_LANE);
+    let lane = (0..bytes.len()).step_by(4096).find(is_lane).unwrap();
+    bytes[lane..][..4096].fill(0);
+    let trace = Trace::from_bytes(bytes).unwrap();
+    assert_eq!((trace.threads().len(), trace.damaged_bytes()), (1, 0));
+    drop(recording);
+}
+
 /// File of a trace whose process records events while the file is read.
 #[derive(Debug)]
 struct LiveFile {

@@ -106,7 +106,10 @@ impl TraceIndex {
                 }
                 None => {
                     let next = next_segment(source, offset + 8, end)?;
-                    self.count_damage(offset, next, end);
+                    // A lane without its first word is being cleared for another thread.
+                    if !self.is_live || bytes[..8] != [0; 8] {
+                        self.count_damage(offset, next, end);
+                    }
                     offset = next;
                 }
             }
