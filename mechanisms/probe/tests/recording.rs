@@ -172,7 +172,25 @@ fn blocks_overwritten_while_a_trace_is_read_are_left_out_and_holes_counted() {
         let trace = Trace::from_bytes(bytes).unwrap();
         assert_eq!((trace.missing_events().damaged, trace.damaged_bytes()), (damaged, 0));
     }
+    // Copies in which a block was read before the process replaced it, and the later ones after.
+    for old in [oldest.unwrap(), (oldest.unwrap() + 1) % 4] {
+        let mut bytes = copy.clone();
+        for (word, less) in [(0, 4), (2, 4 * 254)] {
+            let at = blocks[old] + word * 8;
+            let now = u64::from_le_bytes(bytes[at..][..8].try_into().unwrap());
+            bytes[at..][..8].copy_from_slice(&(now - less).to_le_bytes());
+        }
+        let trace = Trace::from_bytes(bytes).unwrap();
+        let missing = trace.missing_events();
+        assert_eq!((missing.damaged, missing.overwritten), (0, 10_000 - events_count(&trace)));
+    }
     drop(recording);
+}
+
+fn events_count(trace: &Trace<Vec<u8>>) -> u64 {
+    let count = trace.merged_events().count() as u64;
+    assert_eq!(count, trace.threads().iter().map(|thread| thread.events_count).sum::<u64>());
+    count
 }
 
 #[test]

@@ -40,6 +40,8 @@ struct ThreadIndex {
     lost: u64,
     /// Blocks of the rings that contain events of the thread.
     blocks: Vec<IndexedBlock>,
+    /// Number of blocks of the thread's ring.
+    ring_blocks: u64,
 }
 
 /// Block of a ring, with events of one thread.
@@ -289,6 +291,7 @@ impl TraceIndex {
         thread_index.thread.end_ticks = (end_ticks != 0).then_some(end_ticks);
         thread_index.lost = thread_index.lost.max(words[thread::PAGE_LOST_FIELD]);
         thread_index.recorded = thread_index.recorded.max(words[thread::PAGE_RECORDED_FIELD]);
+        thread_index.ring_blocks = blocks_count;
         for at in 0..blocks_count {
             let start = offset + PAGE_BYTES + at * BLOCK_BYTES;
             if start + BLOCK_BYTES > end {
@@ -327,7 +330,12 @@ impl ThreadIndex {
     fn into_thread(mut self, number: u64, unread_max: u64, is_live: bool) -> Thread {
         self.blocks.sort_unstable_by_key(|block| block.number);
         self.blocks.dedup_by_key(|block| block.number);
+        let found_count = self.blocks.len();
         if is_live {
+            // Blocks that are not of the newest turn of the ring were replaced after they were
+            // read, by blocks that were not read.
+            let newest = self.blocks.last().map_or(0, |block| block.number);
+            self.blocks.retain(|block| newest - block.number < self.ring_blocks);
             // The events that these headers count later may be in no piece yet.
             self.recorded = 0;
             // The process may have added events to a block before it began the next.
@@ -339,7 +347,8 @@ impl ThreadIndex {
                 }
             }
         }
-        let (position_end, chunk_events) = (self.position_end, self.chunk_events);
+        let is_overtaken = self.blocks.len() < found_count;
+        let (position_end, recorded_in_chunks) = (self.position_end, self.recorded_in_chunks);
         // Keeps blocks that the chunks do not hold, or hold only in part. The memory of others may
         // have been reused for another thread.
         self.blocks.retain_mut(|block| {
@@ -347,13 +356,9 @@ impl ThreadIndex {
             let done = position_end.saturating_sub(start);
             block.from_word = done.max(BLOCK_HEADER_WORDS);
             let all = block.recorded_before.saturating_add(block.events_count);
-            done < BLOCK_WORDS && (done <= BLOCK_HEADER_WORDS || all > chunk_events)
+            done < BLOCK_WORDS && (done <= BLOCK_HEADER_WORDS || all > recorded_in_chunks)
         });
-        let overwritten = match self.blocks.first() {
-            Some(first) if self.chunks.is_empty() => first.recorded_before,
-            _ => 0,
-        };
-        self.recorded = self.recorded.max(self.recorded_in_chunks);
+        self.recorded = self.recorded.max(recorded_in_chunks);
         let mut in_blocks = 0u64;
         for block in &self.blocks {
             // If chunks hold the beginning of a block, its events there are counted with them.
@@ -362,13 +367,19 @@ impl ThreadIndex {
             self.lost = self.lost.max(block.lost_before);
             let begun = block.from_word > BLOCK_HEADER_WORDS;
             in_blocks = in_blocks.saturating_add(if begun {
-                all.saturating_sub(self.chunk_events).min(block.events_count)
+                all.saturating_sub(recorded_in_chunks).min(block.events_count)
             } else {
                 block.events_count
             });
         }
         let events_count = self.chunk_events.saturating_add(in_blocks);
-        let damaged = self.recorded.saturating_sub(overwritten).saturating_sub(events_count);
+        let missing_count = self.recorded.saturating_sub(events_count);
+        let overwritten = match self.blocks.first() {
+            _ if !self.chunks.is_empty() => 0,
+            _ if is_overtaken => missing_count,
+            first => first.map_or(0, |block| block.recorded_before),
+        };
+        let damaged = missing_count.saturating_sub(overwritten);
         let blocks = self.blocks.iter().map(|block| TracePiece::Block {
             file: block.file,
             offset: block.offset,
@@ -453,4 +464,36 @@ fn next_segment(source: &impl ReadAt, offset: u64, end: u64) -> io::Result<u64> 
         start += count as u64;
     }
     Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn begun_block_after_a_damaged_chunk_counts_its_remaining_events() {
+        // A damaged chunk, an intact one that ends in a block, and that block with 100 more events.
+        let events = [16_384, 2_800, 100];
+        let recorded: u64 = events.iter().sum();
+        let chunk = TracePiece::Chunk { offset: 0, bytes: 0, base_ticks: 0, is_packed: false };
+        let index = ThreadIndex {
+            chunks: vec![chunk],
+            position_end: BLOCK_HEADER_WORDS + 200,
+            chunk_events: events[1],
+            recorded_in_chunks: events[0] + events[1],
+            blocks: vec![IndexedBlock {
+                number: 1,
+                file: TraceFile::Rings,
+                offset: 0,
+                recorded_before: recorded - 300,
+                lost_before: 0,
+                events_count: 300,
+                from_word: BLOCK_HEADER_WORDS,
+            }],
+            ..ThreadIndex::default()
+        };
+        let thread = index.into_thread(0, 0, false);
+        assert_eq!(thread.events_count, events[1] + events[2]);
+        assert_eq!(thread.missing.damaged, events[0]);
+    }
 }
