@@ -29,6 +29,16 @@ uint32_t handover_modules_count;
 
 /* --- numbers --- */
 
+/* Leaves word once that there are more functions or modules than numbers. */
+static uint32_t refuse_number(void)
+{
+	static bool is_told;
+	if (!is_told)
+		handover_log("full=1\n");
+	is_told = true;
+	return 0;
+}
+
 uint32_t handover_number_new(uintptr_t address, uint32_t module)
 {
 	if (!handover_functions) {
@@ -39,7 +49,7 @@ uint32_t handover_number_new(uintptr_t address, uint32_t module)
 		handover_functions = memory;
 	}
 	if (handover_functions_count >= FUNCTIONS_MAX)
-		return 0;
+		return refuse_number();
 	uint32_t number = ++handover_functions_count;
 	handover_functions[number].address = address;
 	handover_functions[number].module = module;
@@ -266,14 +276,27 @@ static bool read_path(struct module *module, const char *name)
 	return true;
 }
 
-/* Whether a known module is the one that is now loaded from `name`. Without build IDs, its path
- * tells. */
+/* The path of a loaded module's file, and what tells it from a later file there. */
+static bool read_file(struct module *module, const char *name)
+{
+	struct stat data;
+	if (!module->path[0] && !read_path(module, name))
+		return false;
+	if (!module->file.inode && !stat(module->path, &data))
+		module->file = (struct file_id){ data.st_dev, data.st_ino, data.st_size, data.st_ctim };
+	return true;
+}
+
+/* Whether a known module is the one that is now loaded from `name`. Without build IDs, its file
+ * tells; while it is loaded, only its path: the file may be replaced or removed. */
 static bool is_same_file(const struct module *known, struct module *loaded, const char *name)
 {
 	if (known->build_id_bytes || loaded->build_id_bytes)
 		return known->build_id_bytes == loaded->build_id_bytes &&
 		       !memcmp(known->build_id, loaded->build_id, known->build_id_bytes);
-	return read_path(loaded, name) && !strcmp(known->path, loaded->path);
+	return read_file(loaded, name) && !strcmp(known->path, loaded->path) &&
+	       (known->is_loaded ||
+		(known->file.inode && !memcmp(&known->file, &loaded->file, sizeof known->file)));
 }
 
 /* An entry, and the stub to which its jump leads. */
@@ -307,17 +330,17 @@ static int meet(struct dl_phdr_info *info, size_t size, void *count)
 	}
 	for (uint32_t at = 0; at < handover_modules_count; at++) {
 		struct module *old = &handover_modules[at];
-		/* Without build IDs, a module that is loaded again may have other functions. */
-		if ((old->is_loaded || old->build_id_bytes) && old->start == new.start && old->bias == new.bias &&
-		    is_same_file(old, &new, info->dlpi_name)) {
+		if (old->start == new.start && old->bias == new.bias && is_same_file(old, &new, info->dlpi_name)) {
 			old->is_found = true;
 			/* The search that follows an unload may come after the next load. */
 			old->is_patched &= has_jumps(old);
 			return 0;
 		}
 	}
-	if (!read_path(&new, info->dlpi_name) || handover_modules_count == MODULES_MAX)
+	if (!read_file(&new, info->dlpi_name))
 		return 0;
+	if (handover_modules_count == MODULES_MAX)
+		return refuse_number();
 	new.is_found = true;
 	handover_modules[handover_modules_count] = new;
 	handover_file_module(handover_modules_count++);

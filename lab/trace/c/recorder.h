@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define COLD __attribute__((cold, noinline))
@@ -208,12 +209,17 @@ struct function {
 	uintptr_t address;
 	uint32_t module;
 };
+struct file_id {
+	uint64_t device, inode, bytes;
+	struct timespec changed;
+};
 struct module {
 	uintptr_t bias, start, end;
 	uintptr_t eh_frame_hdr;
 	uint8_t build_id[32];
 	uint32_t build_id_bytes;
 	char path[512];
+	struct file_id file;
 	bool is_loaded;
 	/* Met by the present search for modules. */
 	bool is_found;

@@ -554,6 +554,13 @@ impl RecorderFolders {
         if unpatchable > 0 {
             notes.push(format!("{unpatchable} functions could not be patched and are not traced"));
         }
+        if sum("full=") > 0 {
+            notes.push(
+                "the program has more functions or modules than the recorder can number: later ones \
+                 are not traced"
+                    .to_owned(),
+            );
+        }
         let unread = sum("unread=");
         if unread > 0 {
             notes.push(format!(

@@ -607,9 +607,9 @@ fn library(name: &str) -> String {
     )
 }
 
-/// Records [`OPENER`], compiled with `flag`, with `libraries`, and returns the names of the events.
-/// `None` if the loader gave the libraries different addresses.
-fn names_of_reloads(flag: &str, libraries: &[&Built]) -> Option<Vec<String>> {
+/// Records [`OPENER`], compiled with `flag`, with `libraries`. `None` if the loader gave the
+/// libraries different addresses.
+fn trace_of_reloads(flag: &str, libraries: &[&Built]) -> Option<Trace> {
     let built = build(OPENER, "opener.c", &["-O1", flag])?;
     let options = options(&built).force(true);
     let words: Vec<OsString> =
@@ -620,9 +620,11 @@ fn names_of_reloads(flag: &str, libraries: &[&Built]) -> Option<Vec<String>> {
         return None;
     }
     assert_eq!(recorded.exit_code(), 0);
-    let trace = Trace::open(&options.file).unwrap();
-    let name = |number| trace.site(number).unwrap().name.clone();
-    Some(trace.merged_events().map(|event| name(event.site)).collect())
+    Some(Trace::open(&options.file).unwrap())
+}
+
+fn names(trace: &Trace) -> Vec<&str> {
+    trace.merged_events().map(|event| trace.site(event.site).unwrap().name.as_str()).collect()
 }
 
 /// Names of the events of a library whose function is `name`. Patched entries are traced after
@@ -638,9 +640,9 @@ fn library_in_the_place_of_an_unloaded_one_has_its_own_names() {
         let flags = [flag, "-O1", "-shared", "-fPIC"];
         let Some(first) = build(&library("first"), "part.c", &flags) else { return };
         let Some(other) = build(&library("other"), "part.c", &flags) else { return };
-        let Some(names) = names_of_reloads("-UUNSEEN", &[&first, &other]) else { return };
+        let Some(trace) = trace_of_reloads("-UUNSEEN", &[&first, &other]) else { return };
         let expected = [names_of_load(flag, "first"), names_of_load(flag, "other")].concat();
-        assert_eq!(names, expected, "{flag}");
+        assert_eq!(names(&trace), expected, "{flag}");
     }
 }
 
@@ -651,12 +653,39 @@ fn library_is_traced_each_time_it_is_loaded() {
             let flags = [flag, "-O1", "-shared", "-fPIC", build_id];
             let Some(built) = build(&library("first"), "part.c", &flags) else { return };
             for opener in ["-UUNSEEN", "-DUNSEEN"] {
-                let Some(names) = names_of_reloads(opener, &[&built; 3]) else { return };
+                let Some(trace) = trace_of_reloads(opener, &[&built; 3]) else { return };
                 let expected = names_of_load(flag, "first").repeat(3);
-                assert_eq!(names, expected, "{flag} {build_id} {opener}");
+                assert_eq!(names(&trace), expected, "{flag} {build_id} {opener}");
+                assert_eq!(trace.sites().len(), 2, "{flag} {build_id} {opener}");
             }
         }
     }
+}
+
+#[test]
+fn modules_beyond_the_maximum_are_noted() {
+    // The library has another size each time, so that it is another module.
+    const SOURCE: &str = "
+        #include <dlfcn.h>
+        #include <sys/stat.h>
+        #include <unistd.h>
+        int main(int count, char **words) {
+            for (int at = 0; at < 1100; at++) {
+                struct stat file;
+                void *opened = dlopen(words[1], RTLD_NOW);
+                if (!opened || dlclose(opened) || stat(words[1], &file)) return 1;
+                if (truncate(words[1], file.st_size + 1)) return 2;
+            }
+            return 0;
+        }
+    ";
+    let Some(built) = build(SOURCE, "many.c", &[PATCHABLE, "-O1"]) else { return };
+    let flags = ["-O1", "-shared", "-fPIC", "-Wl,--build-id=none"];
+    let Some(library) = build(&library("first"), "part.c", &flags) else { return };
+    let words = [&built, &library].map(|it| OsString::from(&it.path));
+    let recorded = record(&options(&built), &words, &|| None).unwrap();
+    assert_eq!(recorded.exit_code(), 0);
+    assert!(has_note(&recorded, "more functions or modules"), "{:?}", recorded.notes);
 }
 
 #[test]
