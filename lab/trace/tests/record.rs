@@ -336,7 +336,8 @@ fn times_are_right_without_the_time_stamp_counter_as_this_process_clock() {
         trace.merged_events().map(|event| trace.ns_from_ticks(event.ticks)).collect();
     assert_eq!(trace.end_ticks(), None);
     let [_, begin, end] = times[..] else { panic!("{times:?}") };
-    assert!((1_100_000_000..100_000_000_000).contains(&(end - begin)), "{times:?}");
+    // The rate of the counter is measured, and less exactly while other programs run.
+    assert!((1_000_000_000..100_000_000_000).contains(&(end - begin)), "{times:?}");
 }
 
 #[test]
