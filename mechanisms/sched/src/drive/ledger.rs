@@ -47,7 +47,8 @@ impl Counts {
 ///
 /// `read == released + dropped + discarded + scheduled_count()` at every moment. For a client that
 /// has left, `counts.sent == read + unread`. Always, `counts.sent == counts.transmitted +
-/// counts.dropped + queued_count() + abandoned_count()`. All this holds for sums over clients, too.
+/// counts.dropped + queued_count() + abandoned_count()`. The first and the last hold for sums over
+/// clients, too; the second only if all of them have left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Number of the client in the order of joining, from 0.
@@ -73,7 +74,8 @@ pub struct Ledger {
     /// of the clients. `false` for a client that was dropped after the arbiter had finished.
     pub has_left: bool,
     /// The client's own counters, as last published: by its last poll that returned packets, and
-    /// when it was dropped. `sent` is at least `read`, though later packets are missing until then.
+    /// when it was dropped. Packets that it has sent since are missing in `sent_bytes`, and in
+    /// `sent` unless the arbiter has read them: `sent` is at least `read`.
     pub counts: Counts,
 }
 

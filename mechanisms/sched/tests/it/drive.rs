@@ -396,6 +396,8 @@ fn total_ledger_is_the_sum_over_clients_that_have_left_that_polled_and_that_neve
     let ended = |ledger: &Ledger| (ledger.queued_count(), ledger.abandoned_count());
     assert_eq!([0, 1, 2].map(|client| ended(&ledgers[client])), [(0, 0), (9, 0), (3, 0)]);
     assert_eq!(ended(&closed.total_ledger()), (12, 0));
+    let counts = ledgers[2].counts;
+    assert_eq!((counts.sent, counts.sent_bytes), (3, 0), "it has not published its bytes");
     drop(polled);
     assert_eq!(ended(&closed.total_ledger()), (12, 0), "it left after the arbiter had finished");
     assert_conserved(&closed);
