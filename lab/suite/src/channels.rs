@@ -96,6 +96,12 @@ impl PollPause {
         PollPause { should_yield: setup.is_crowded() }
     }
 
+    /// Returns the time in ns for which a participant polls before it sleeps: `spin_ns`, or 0 if
+    /// participants share a CPU. Polls would keep the other participant from running.
+    pub(crate) fn ns_before_sleep(self, spin_ns: u64) -> u64 {
+        if self.should_yield { 0 } else { spin_ns }
+    }
+
     /// Executes the load fence, or yields the CPU.
     #[inline(always)]
     pub(crate) fn pause_once(self) {
@@ -378,3 +384,15 @@ mod foreign {
 pub(crate) use foreign::CppQueue;
 #[cfg(feature = "peers")]
 pub(crate) use peers::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb, Tokio, TokioMulti};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn participants_that_share_a_cpu_sleep_without_polls() {
+        for (should_yield, ns) in [(true, 0), (false, 50_000)] {
+            assert_eq!(PollPause { should_yield }.ns_before_sleep(50_000), ns);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Moving memory that no cache holds: the floors of bulk transfers.
 
 use super::socket::{Loopback, SocketEnds};
+use crate::channels::PollPause;
 use crate::common::{bytes_to_usize, check_bytes_equal, ensure};
 use crate::raw::bulk;
 use handover_base::clock;
@@ -238,9 +239,10 @@ pub(crate) struct SocketStream<const POLLS_FIRST: bool> {
     measured_end: TcpStream,
     serving_end: TcpStream,
     pieces: PieceOffsets,
+    pause: PollPause,
 }
 
-/// Time in ns for which a reader polls before it may sleep.
+/// Time in ns for which a reader polls before it may sleep, unless the writer shares its CPU.
 const POLL_NS: u64 = 50_000;
 
 impl<const POLLS_FIRST: bool> SocketStream<POLLS_FIRST> {
@@ -250,7 +252,7 @@ impl<const POLLS_FIRST: bool> SocketStream<POLLS_FIRST> {
         if !POLLS_FIRST {
             return (&self.measured_end).read_exact(into);
         }
-        let until = clock::ticks() + clock::ticks_from_ns(POLL_NS);
+        let until = clock::ticks() + clock::ticks_from_ns(self.pause.ns_before_sleep(POLL_NS));
         while !into.is_empty() {
             let asleep = clock::ticks() >= until;
             let flags = if asleep { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
@@ -286,6 +288,7 @@ impl<const POLLS_FIRST: bool> Handover for SocketStream<POLLS_FIRST> {
             measured_end,
             serving_end,
             pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes),
+            pause: PollPause::new(setup),
         })
     }
 

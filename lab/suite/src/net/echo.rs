@@ -39,8 +39,8 @@ pub(super) type SpinningRelay<E> = Relay<EchoLink<E, true>>;
 /// A server that echoes the messages of one connection.
 pub(super) trait EchoServer: Send + Sync + 'static {
     /// Serves until the connection is closed; returns the number of messages echoed, without the
-    /// greeting.
-    fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
+    /// greeting. A server that polls before it sleeps does so as long as `pause` allows.
+    fn serve(server_end: TcpStream, message_bytes: usize, pause: PollPause) -> Result<u64, Fault>;
 }
 
 /// Server: this project's event handler, which spins for `SPIN_NS` after each message before it
@@ -82,8 +82,9 @@ impl Handler for EchoHandler {
 }
 
 impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
-    fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        let config = Config::default().spin_max(Duration::from_nanos(SPIN_NS.into()));
+    fn serve(server_end: TcpStream, message_bytes: usize, pause: PollPause) -> Result<u64, Fault> {
+        let spin_max = Duration::from_nanos(pause.ns_before_sleep(SPIN_NS.into()));
+        let config = Config::default().spin_max(spin_max);
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = EchoHandler { echoed_count: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;
@@ -101,19 +102,24 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
 pub(super) struct EpollEcho<const SPINS: bool>;
 
 impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
-    fn serve(mut server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+    fn serve(
+        mut server_end: TcpStream,
+        message_bytes: usize,
+        pause: PollPause,
+    ) -> Result<u64, Fault> {
         let set = create_epoll_set([&server_end], epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(16);
         let mut buffer = vec![0; 1 << 16];
         let (mut filled, mut echoed_count) = (0, 0);
-        let mut until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
+        let spin_ticks = clock::ticks_from_ns(pause.ns_before_sleep(SPIN_NS));
+        let mut until = clock::ticks() + spin_ticks;
         loop {
             let timeout = (SPINS && clock::ticks() < until).then(Timespec::default);
             wait_for_events(&set, &mut events, timeout.as_ref())?;
             if events.is_empty() {
                 continue;
             }
-            until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
+            until = clock::ticks() + spin_ticks;
             loop {
                 match server_end.read(&mut buffer[filled..message_bytes]) {
                     Ok(0) => return Ok(echoed_count),
@@ -147,13 +153,14 @@ const SPIN_NS: u64 = 50_000;
 pub(super) struct BlockingEcho;
 
 impl EchoServer for BlockingEcho {
-    fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+    fn serve(server_end: TcpStream, message_bytes: usize, pause: PollPause) -> Result<u64, Fault> {
         server_end.set_nonblocking(false)?;
+        let spin_ticks = clock::ticks_from_ns(pause.ns_before_sleep(SPIN_NS));
         let mut message = vec![0; message_bytes];
         let mut echoed_count = 0;
         loop {
             let mut filled = 0;
-            let until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
+            let until = clock::ticks() + spin_ticks;
             while filled < message_bytes {
                 let asleep = clock::ticks() >= until;
                 let flags = if asleep { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
@@ -236,6 +243,6 @@ impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        E::serve(self.server_end.try_clone()?, self.message_bytes)
+        E::serve(self.server_end.try_clone()?, self.message_bytes, self.pause)
     }
 }

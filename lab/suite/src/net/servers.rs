@@ -341,6 +341,7 @@ where
 #[cfg(all(feature = "peers", any(handover_boost_asio, handover_libuv)))]
 pub(super) mod foreign {
     use super::*;
+    use crate::channels::PollPause;
     use crate::net::echo::EchoServer;
     use crate::raw::peers::servers::Server;
 
@@ -375,7 +376,7 @@ pub(super) mod foreign {
     }
 
     impl<L: EventLoopLibrary> EchoServer for L {
-        fn serve(server_end: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+        fn serve(server_end: TcpStream, message_bytes: usize, _: PollPause) -> Result<u64, Fault> {
             let echoed =
                 L::SERVER.serve(vec![server_end], READ_BYTES_MAX + message_bytes, || ())?;
             // The first and the last message are none of the turns.
