@@ -51,8 +51,8 @@ uint32_t handover_number_new(uintptr_t address, uint32_t module)
 	if (handover_functions_count >= FUNCTIONS_MAX)
 		return refuse_number();
 	uint32_t number = ++handover_functions_count;
-	handover_functions[number].address = address;
-	handover_functions[number].module = module;
+	handover_functions[number] = (struct function){ address, module, handover_modules[module].last_number };
+	handover_modules[module].last_number = number;
 	return number;
 }
 
@@ -383,9 +383,9 @@ uint64_t handover_function_introduce(uintptr_t address)
 	if (module == MODULES_MAX || !is_wanted(module, address))
 		return 0;
 	/* A function of a module that is loaded again has its number. */
-	uint32_t number = handover_modules[module].was_unloaded ? handover_functions_count : 0;
-	while (number && (handover_functions[number].address != address || handover_functions[number].module != module))
-		number--;
+	uint32_t number = handover_modules[module].was_unloaded ? handover_modules[module].last_number : 0;
+	while (number && handover_functions[number].address != address)
+		number = handover_functions[number].earlier;
 	if (!number && (number = handover_number_new(address, module)))
 		handover_file_function(number);
 	return (uint64_t)number << 2;

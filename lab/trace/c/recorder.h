@@ -208,6 +208,8 @@ struct function {
 	/* In memory; 0 for what is no function. */
 	uintptr_t address;
 	uint32_t module;
+	/* The number before this one of the same module; 0 for none. */
+	uint32_t earlier;
 };
 struct file_id {
 	uint64_t device, inode, bytes;
@@ -224,6 +226,7 @@ struct module {
 	/* Met by the present search for modules. */
 	bool is_found;
 	bool was_unloaded;
+	uint32_t last_number;
 	/* The jumps at its entries are written. */
 	bool is_patched;
 	struct jump *jumps;
