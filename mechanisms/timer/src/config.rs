@@ -22,7 +22,7 @@ const TIMERS_LIMIT: u32 = 1 << 28;
 pub struct Config {
     /// Maximum number of running timers; starting another one fails. Default 1,048,576.
     ///
-    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 130
+    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 145
     /// bytes for each, with a payload of 8 bytes, and besides at most 5 KiB for each slot in use:
     /// usually two or three hundred, at most 704. A record is used for 2^29 timers at least, and
     /// then retired, and with it its memory: a few bytes for many seconds of starting and
