@@ -4,7 +4,7 @@
 use crate::app::{PlanOptions, ResultOptions};
 use crate::commands::pool::pool_runs;
 use crate::commands::{run, stored, sweep};
-use crate::exit::{InterruptedBeforeResults, check_interrupt};
+use crate::exit::{InterruptedBeforeResults, check_interrupt, join_results};
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use handover_base::topology::Placement;
@@ -116,23 +116,25 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let store = Store::open_existing(&path)?;
     let runs: Vec<Document> = ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>()?;
-    if let Some(pooled) = pool_runs(&runs) {
+    let shown = pool_runs(&runs).map_or(Ok(()), |pooled| {
         run::show(&pooled, Some(store.path()), results, page.as_deref(), None, out)?;
         if args.over.is_some() && !results.json {
             writeln!(out)?;
             sweep::print_sweeps(&pooled, None, out)?;
         }
-    }
-    if check_interrupt(&interrupted).is_err() && runs.iter().all(|it| it.records.is_empty()) {
-        return Err(InterruptedBeforeResults.into());
-    }
-    check_interrupt(&interrupted)?;
-    match ended_badly {
-        Some(failure) => {
-            bail!("{failure}: see cargo's messages above; the completed measurements are kept")
+        Ok(())
+    });
+    let measured = match (check_interrupt(&interrupted), ended_badly) {
+        (Err(_), _) if runs.iter().all(|it| it.records.is_empty()) => {
+            Err(InterruptedBeforeResults.into())
         }
-        None => Ok(()),
-    }
+        (Err(interrupt), _) => Err(interrupt.into()),
+        (Ok(()), Some(failure)) => Err(anyhow!(
+            "{failure}: see cargo's messages above; the completed measurements are kept"
+        )),
+        (Ok(()), None) => Ok(()),
+    };
+    join_results(measured, shown)
 }
 
 /// Runs `cargo bench`, and returns its exit status and the output of the benchmark program, at most

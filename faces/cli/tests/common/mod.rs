@@ -102,13 +102,7 @@ impl Home {
 
     /// Runs `handover` with an output pipe that has no reader.
     pub fn unread(&self, line: &str) -> Said {
-        let began = Instant::now();
-        let mut command = self.handover(line.split_whitespace());
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        drop(reader);
-        let output = command.stdin(Stdio::null()).stdout(writer).output().expect("it starts");
-        let (out, err) = (text(output.stdout), text(output.stderr));
-        Said { status: output.status, out, err, took: began.elapsed() }
+        said_unread(self.handover(line.split_whitespace()))
     }
 
     /// Returns the last run, from `show --json`.
@@ -306,6 +300,16 @@ pub fn said_to(command: Command, input: Vec<u8>) -> Said {
         Said { status: output.status, out: text(output.stdout), err: text(output.stderr), took };
     assert!(took < DEADLINE || said.status.signal().is_none(), "it hung: {said}");
     said
+}
+
+/// Runs a command with an output pipe that has no reader.
+pub fn said_unread(mut command: Command) -> Said {
+    let began = Instant::now();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stdin(Stdio::null()).stdout(writer).output().expect("it starts");
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    Said { status: output.status, out, err, took: began.elapsed() }
 }
 
 fn text(bytes: Vec<u8>) -> String {

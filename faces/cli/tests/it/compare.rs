@@ -1,7 +1,9 @@
 //! Comparing runs, the history of a figure, naming and deleting runs.
 
 use crate::book::{workspace, write_stand_in_for_cargo};
-use crate::common::{Home, benchmarks, binary, document, json, said, wait_until, write_script};
+use crate::common::{
+    Home, benchmarks, binary, document, json, said, said_unread, wait_until, write_script,
+};
 use handover_record::Document;
 use handover_report::compare::{Rules, Verdict, compare};
 use handover_store::{RunRow, Store};
@@ -335,11 +337,12 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     let cargo = home.path().join("cargo");
     let script = "#!/bin/sh\necho \"$@\" >called\n[ \"$1\" = bench ] && cat ../printed\n";
     write_script(&cargo, script);
-    let by_cargo = |words: &str| {
+    let command = |words: &str| {
         let mut command = home.handover(words.split(' '));
         command.env("CARGO", &cargo);
-        said(command)
+        command
     };
+    let by_cargo = |words: &str| said(command(words));
     let printed =
         home.ok("export 5-a-0").replace("5-a-0", "7-mine").replace("lock/free", "my/sort");
     fs::write(home.path().join("printed"), printed).expect("a file");
@@ -364,6 +367,11 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     let called = fs::read_to_string(home.cwd().join("called")).expect("it was called");
     assert!(called.ends_with("--profile smoke --over n=1..9:log my/sort\n"), "{called}");
     by_cargo("bench my/sort --over n").code(2).tells(&["--over", "ARG=a..b"]);
+    // A benchmark fails, and the output has no reader.
+    write_script(&cargo, "#!/bin/sh\ncat ../printed\nexit 1\n");
+    let failed = said_unread(command("bench my/sort")).code(1);
+    failed.tells(&["see cargo's messages above; the completed measurements are kept"]);
+    write_script(&cargo, script);
     fs::write(home.path().join("printed"), "running 0 tests\n").expect("a file");
     by_cargo("bench").code(1).tells(&["bench target handover", "bench_main"]);
     write_script(&cargo, "#!/bin/sh\nexit 101\n");
