@@ -17,7 +17,7 @@ use handover_base::units::BitRate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, file, topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::{interrupt_error, to_usage_error};
+use handover_program::exit::{interrupt_error, join_results, to_usage_error};
 use handover_sched::Scheduler;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
@@ -642,20 +642,38 @@ impl SchedPlan<'_> {
         }
     }
 
-    /// Prints the tables, draws the charts, and returns the first error of the run.
+    /// Draws the charts and prints the tables. Returns the first error of the run.
     fn print_result(
         &self,
-        result: RunResult,
+        mut result: RunResult,
         charts: Option<ChartFiles>,
         out: &mut dyn Write,
     ) -> anyhow::Result<()> {
-        let RunResult { ledgers, mut written, fairness, duration: took, usage: used, .. } = result;
-        let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
-        let rows = self.rows(&ledgers, waits, fairness.as_ref());
-        let seconds = took.as_secs_f64();
+        let waits = result.written.as_mut().map(|it| std::mem::take(&mut it.waits));
+        let rows = self.rows(&result.ledgers, waits.unwrap_or_default(), result.fairness.as_ref());
         // Before the results are printed: a failure to print must not lose the charts.
-        let drawn = charts.map(|charts| charts.draw(&rows));
-        summary::print_table(&rows, seconds, out)?;
+        let drawn = charts.map_or(Ok(Vec::new()), |charts| charts.draw(&rows));
+        let drawn_paths = drawn.as_deref().unwrap_or_default();
+        let printed = self.print_tables(&result, &rows, drawn_paths, out);
+        let measured = match (result.error, result.is_interrupted) {
+            (Some(failed), _) => Err(failed),
+            (None, true) => Err(interrupt_error(true, result.written.is_some())),
+            (None, false) => Ok(()),
+        };
+        join_results(drawn.and(measured), printed.map_err(anyhow::Error::from))
+    }
+
+    /// Prints the table of the clients and flows, the settings and costs of the run, and the paths
+    /// of the drawn charts.
+    fn print_tables(
+        &self,
+        result: &RunResult,
+        rows: &[ResultRow],
+        drawn_paths: &[PathBuf],
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let seconds = result.duration.as_secs_f64();
+        summary::print_table(rows, seconds, out)?;
         writeln!(
             out,
             "\n{}, {}, -b {}, stamps: {}; {seconds:.3} s, user {:.3} s, system {:.3} s; {} sweeps, {} of \
@@ -664,26 +682,18 @@ impl SchedPlan<'_> {
             self.options.flows,
             self.args.bandwidth,
             self.arbiter_config().stamping,
-            used.user_ns as f64 / 1e9,
-            used.system_ns as f64 / 1e9,
+            result.usage.user_ns as f64 / 1e9,
+            result.usage.system_ns as f64 / 1e9,
             result.sweeps_count,
             result.empty_sweeps_count,
         )?;
-        let are_waits_stored = written.is_some();
-        if let Some(written) = written {
-            self.print_stamp_cost(&rows, &written, out)?;
+        if let Some(written) = &result.written {
+            self.print_stamp_cost(rows, written, out)?;
         }
-        for line in shares::share_notes(self, &rows, seconds) {
+        for line in shares::share_notes(self, rows, seconds) {
             writeln!(out, "{line}")?;
         }
-        for path in drawn.transpose()?.into_iter().flatten() {
-            writeln!(out, "drawn: {}", path.display())?;
-        }
-        match (result.error, result.is_interrupted) {
-            (Some(failed), _) => Err(failed),
-            (None, true) => Err(interrupt_error(true, are_waits_stored)),
-            (None, false) => Ok(()),
-        }
+        drawn_paths.iter().try_for_each(|path| writeln!(out, "drawn: {}", path.display()))
     }
 
     /// Prints the cost of the time stamps, and the number of stamped packets not written to files.

@@ -4,7 +4,7 @@ use super::stamp::{LineClock, format_e3, format_e6, format_quantiles};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
-use handover_program::console::print_error;
+use handover_program::console::{OptionalOutput, print_error};
 use handover_program::exit::to_usage_error;
 use handover_program::files;
 use handover_suite::lock::contend::{
@@ -239,6 +239,14 @@ fn pass_around<L: Lock>(
     })?;
     // Before the results are printed: a failure to print must not lose the file.
     let dumped = dump(plan, &threads);
+    let mut optional;
+    let out: &mut dyn Write = match plan.dump {
+        Some(_) => {
+            optional = OptionalOutput(out);
+            &mut optional
+        }
+        None => out,
+    };
     let mean =
         |ticks: u64, count: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0 / count.max(1) as f64;
     let (mut busy_ns, mut free_ns) = (0.0, 0.0);

@@ -3,6 +3,7 @@
 
 use crate::console;
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -101,11 +102,33 @@ pub fn is_output_closed(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref()).any(console::is_output_closed)
 }
 
+/// Joins the result of a measurement with that of showing it: neither error hides the other. If
+/// both failed, the exit code is that of showing. Output that its reader has closed is no error.
+pub fn join_results(measured: anyhow::Result<()>, shown: anyhow::Result<()>) -> anyhow::Result<()> {
+    match (measured, shown) {
+        (measured, Err(shown)) if is_output_closed(&shown) => measured,
+        (Err(measured), Err(shown)) => {
+            Err(shown.context(format!("{measured:#}; the result could not be shown")))
+        }
+        (measured, shown) => measured.and(shown),
+    }
+}
+
+/// Prints the text of a result, and joins the results of both as [`join_results`] does.
+pub fn print_and_join(
+    measured: anyhow::Result<()>,
+    text: &str,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let shown = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    join_results(measured, shown.map_err(anyhow::Error::from))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{exit_code, format_chain};
+    use super::{UsageError, exit_code, format_chain, join_results, to_usage_error};
     use crate::console::to_output_error;
-    use anyhow::Context;
+    use anyhow::{Context, anyhow};
     use std::io;
     use std::process::ExitCode;
 
@@ -143,5 +166,20 @@ mod tests {
             format_chain(&result.expect_err("refused")),
             "not all could be stored: no.db: no space left"
         );
+    }
+
+    #[test]
+    fn neither_the_failed_nodes_nor_the_error_of_the_output_are_hidden() {
+        let failed = || Err(anyhow!("1 of 3 nodes failed: b: lost"));
+        let joined = |measured, shown| {
+            join_results(measured, shown)
+                .map_err(|error| (format!("{error:#}"), error.is::<UsageError>()))
+        };
+        assert_eq!(joined(Ok(()), Ok(())), Ok(()));
+        assert_eq!(joined(failed(), Ok(())), Err(("1 of 3 nodes failed: b: lost".into(), false)));
+        let refused = || Err(to_usage_error("no space left"));
+        assert_eq!(joined(Ok(()), refused()), Err(("no space left".into(), true)));
+        let both = "1 of 3 nodes failed: b: lost; the result could not be shown: no space left";
+        assert_eq!(joined(failed(), refused()), Err((both.into(), true)));
     }
 }

@@ -394,13 +394,6 @@ pub(super) fn show(
             .with_context(|| format!("cannot write the report page {path}", path = page.display())),
         None => Ok(()),
     };
-    if options.json {
-        stored::write_json(document, out)?;
-    } else {
-        let style = console::output_style(options.all);
-        let table = handover_report::render_table(&shown, console::output_width(), style);
-        out.write_all(table.as_bytes())?;
-    }
     let mut lines = Vec::new();
     if let Some(store) = store {
         let (run_id, store) = (&document.run.id, store.display());
@@ -411,13 +404,28 @@ pub(super) fn show(
         lines.push(format!("the report page is {path}", path = shown.display()));
     }
     lines.extend(note);
-    for line in lines {
-        match options.json {
-            true => console::print_error(line),
-            false => writeln!(out, "{line}")?,
-        }
+    exit::join_results(written, print(document, &shown, options, &lines, out))
+}
+
+/// Prints `document` as JSON, or as a table with its values for display, `shown`. The `lines` are
+/// below the table, or on standard error.
+fn print(
+    document: &Document,
+    shown: &Document,
+    options: &ResultOptions,
+    lines: &[String],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if options.json {
+        stored::write_json(document, out)?;
+        lines.iter().for_each(console::print_error);
+        return Ok(());
     }
-    written
+    let style = console::output_style(options.all);
+    let table = handover_report::render_table(shown, console::output_width(), style);
+    out.write_all(table.as_bytes())?;
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    Ok(())
 }
 
 /// Observer of a run that stores its records and shows its progress.

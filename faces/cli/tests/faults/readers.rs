@@ -1,6 +1,8 @@
 //! Output that is not read or cannot be written.
 
 use crate::common::{Home, said, skipped};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 const SMOKE: &str = "--profile smoke --no-report";
@@ -73,6 +75,35 @@ fn files_of_results_are_written_without_a_reader_of_the_output() {
         assert!(!written.is_empty(), "{line}");
         assert!(file != "load.hlog" || written.contains("Tag=raw"), "{line}: {written}");
     }
+}
+
+#[test]
+fn full_file_of_results_is_an_error_without_a_reader_of_the_output() {
+    if !Path::new("/dev/full").exists() {
+        skipped("a full file", "no /dev/full");
+        return;
+    }
+    let home = Home::new();
+    symlink("/dev/full", home.cwd().join("x-shares.svg")).expect("a link");
+    for line in [
+        "run clock/now --profile smoke --report /dev/full",
+        "trylock -F -t 1 -o /dev/full",
+        "sched --seconds 0.1 --plot -p x-",
+    ] {
+        home.unread(line).code(1).tells(&["No space left"]);
+    }
+}
+
+#[test]
+fn library_and_header_are_written_without_a_reader_of_the_output() {
+    let home = Home::new();
+    home.unread("trace library there").code(0);
+    for name in ["libhandover-trace.so", "handover_probe.h"] {
+        assert!(home.cwd().join("there").join(name).exists(), "{name}");
+    }
+    fs::remove_file(home.cwd().join("there/handover_probe.h")).expect("a header");
+    symlink("/dev/full", home.cwd().join("there/handover_probe.h")).expect("a link");
+    home.run("trace library there").code(1).tells(&["handover_probe.h", "No space left"]);
 }
 
 #[test]

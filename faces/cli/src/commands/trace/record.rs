@@ -7,7 +7,7 @@ use handover_base::units::{ByteSize, TimeSpan};
 use handover_probe::Policy;
 use handover_probe::read::RecordingState;
 use handover_program::console;
-use handover_program::files;
+use handover_program::files::{self, FileReplacement};
 use handover_trace::record::{self, RecordError, RecordOptions, RecordResult, WrittenTrace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;
@@ -205,15 +205,20 @@ pub fn library(args: &TraceLibrary, out: &mut dyn Write) -> anyhow::Result<()> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder)
         .map_err(|error| to_usage_error(format!("{}: {error}", folder.display())))?;
+    let mut text = String::new();
     for (name, bytes) in [
         ("libhandover-trace.so", record::RECORDING_LIBRARY_IMAGE),
         ("handover_probe.h", record::PROBE_HEADER_SOURCE.as_bytes()),
     ] {
         let path = folder.join(name);
+        let named = path.display();
         // Replaced atomically, as running programs have the old file mapped.
-        files::replace_file(&path, bytes)
-            .map_err(|error| to_usage_error(format!("{}: {error}", path.display())))?;
-        writeln!(out, "{}", path.display())?;
+        let mut file = FileReplacement::create(&path)
+            .map_err(|error| to_usage_error(format!("{named}: {error}")))?;
+        let written = file.write_all(bytes).and_then(|()| file.commit());
+        written.with_context(|| format!("cannot write {named}"))?;
+        text += &format!("{named}\n");
     }
-    Ok(())
+    // Both files are written first, as the reader of the output may have closed it.
+    Ok(out.write_all(text.as_bytes())?)
 }
