@@ -14,7 +14,7 @@ use handover_store::{RunRow, Store, StoreError, db_option};
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -355,18 +355,21 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
     let refused = |error: std::io::Error| {
         to_usage_error(format!("{option} {file}: cannot resolve the path: {error}"))
     };
-    let existed = files::resolve_links(path).map_err(refused)?.exists();
+    let kind = files::resolve_links(path).map_err(refused)?.metadata().map(|it| it.file_type());
     files::check_output_path(path)
         .map_err(|error| to_usage_error(format!("{option} {file}: {error}")))?;
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    options.open(path).map_err(|error| {
+    let opened = options.open(path).map_err(|error| {
         to_usage_error(format!("{option} {file}: cannot write the file: {error}"))
     })?;
-    if !existed {
-        std::fs::remove_file(path)
-            .with_context(|| format!("cannot remove the new empty file {file}"))?;
+    match kind {
+        // Open until this process ends: its reader would otherwise read the end of the file now.
+        Ok(kind) if kind.is_fifo() => std::mem::forget(opened),
+        Ok(_) => {}
+        Err(_) => std::fs::remove_file(path)
+            .with_context(|| format!("cannot remove the new empty file {file}"))?,
     }
     Ok(path)
 }

@@ -3,11 +3,10 @@
 use crate::app::{ExportArgs, ImportArgs, ReportArgs, RunsArgs, ShowArgs, StoreOption};
 use crate::commands::align_columns;
 use crate::commands::pool::pool_runs;
-use crate::commands::run::check_writable;
 use crate::exit::{self, to_usage_error};
 use anyhow::Context;
 use handover_program::console::{self, escape_control_characters};
-use handover_program::files;
+use handover_program::files::FileReplacement;
 use handover_record::{Document, command_without_nth};
 use handover_report::NamedRun;
 use handover_store::{
@@ -75,11 +74,13 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Writes the report page of a run, compared with other runs. Several runs with the same name are
 /// shown as one.
 pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    check_writable(&args.output, "--output")?;
-    let page = render_report(&open_existing(&args.db)?, &args.runs)?;
     let named = args.output.display();
-    files::replace_file(&args.output, &page)
-        .with_context(|| format!("cannot write the report page {named}"))?;
+    let mut file = FileReplacement::create(&args.output).map_err(|error| {
+        to_usage_error(format!("--output {named}: cannot write the file: {error}"))
+    })?;
+    let page = render_report(&open_existing(&args.db)?, &args.runs)?;
+    let written = file.write_all(page.as_bytes()).and_then(|()| file.commit());
+    written.with_context(|| format!("cannot write the report page {named}"))?;
     Ok(writeln!(out, "the report page is {named}")?)
 }
 

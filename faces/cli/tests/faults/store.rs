@@ -1,6 +1,6 @@
 //! The store: locked, full, and left as it was.
 
-use crate::common::{Home, benchmarks, said, skipped};
+use crate::common::{Home, benchmarks, said, skipped, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
@@ -151,4 +151,28 @@ fn unwritable_report_fails_only_the_report() {
     assert!(said.out.contains("clock/now") && !said.out.contains("the report page is"), "{said}");
     assert!(home.last().run.complete);
     home.run("report --output /dev/full").code(1).tells(&["/dev/full", "No space left"]);
+}
+
+#[test]
+fn output_file_may_be_a_pipe_with_a_reader() {
+    let home = Home::new();
+    let pipe = home.cwd().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe");
+    for (line, element) in [
+        ("run clock/now --profile smoke --report pipe", "<html"),
+        ("report -o pipe", "<html"),
+        ("history clock/now --svg pipe", "<svg"),
+    ] {
+        let mut command = home.program("cat");
+        command.arg(&pipe);
+        let reader = home.start(command);
+        let stat = format!("/proc/{}/stat", reader.id());
+        wait_until("a reader that waits for a writer", || {
+            fs::read_to_string(&stat).is_ok_and(|stat| stat.contains("(cat) S"))
+        });
+        home.ok(line);
+        let read = reader.finish().code(0);
+        assert!(read.out.contains(element), "{line}: {read}");
+    }
 }
