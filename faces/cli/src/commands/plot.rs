@@ -110,11 +110,10 @@ fn draw_sweeps(documents: &[Document], prefix: &str, text: &mut String) -> anyho
     Ok(count)
 }
 
-/// Appends a separator to a prefix that ends in a letter or digit. It is `/` for a folder,
-/// otherwise `-`.
+/// Appends `/` to the path of a folder, and `-` to another prefix that ends in a letter or digit.
 fn separated_prefix(prefix: &str) -> String {
     match prefix.chars().last() {
-        Some(last) if last.is_alphanumeric() && Path::new(prefix).is_dir() => format!("{prefix}/"),
+        Some(last) if last != '/' && Path::new(prefix).is_dir() => format!("{prefix}/"),
         Some(last) if last.is_alphanumeric() => format!("{prefix}-"),
         _ => prefix.to_string(),
     }

@@ -187,8 +187,10 @@ fn sweep_file_is_drawn_as_two_pictures() {
     let out = home.ok("plot a.dat -o b");
     assert_eq!(out, "b-rate.png\nb-rate.svg\nb-cpu.png\nb-cpu.svg\n");
     fs::create_dir(home.cwd().join("charts")).expect("a folder");
-    for folder in ["charts", "charts/"] {
-        assert!(home.ok(&format!("plot a.dat -o {folder}")).starts_with("charts/rate.png\n"));
+    for (folder, path) in
+        [("charts", "charts/rate.png"), ("charts/", "charts/rate.png"), (".", "./rate.png")]
+    {
+        assert_eq!(home.ok(&format!("plot a.dat -o {folder}")).lines().next(), Some(path));
     }
     home.unread("plot a.dat -o unread").code(0);
     for name in ["rate.png", "rate.svg", "cpu.png", "cpu.svg"] {
