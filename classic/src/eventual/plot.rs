@@ -1,9 +1,9 @@
 //! `plot-abt-eventual-bench`: charts of a sweep's file.
 
 use super::dat::{self, EventualsRow};
-use anyhow::Context;
 use clap::Args;
 use handover_program::exit::to_usage_error;
+use handover_program::files;
 use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,7 @@ fn write_picture(
     let mut path = prefix.to_os_string();
     path.push(name);
     let path = PathBuf::from(path);
-    std::fs::write(&path, bytes)
-        .with_context(|| format!("cannot write the chart {path}", path = path.display()))?;
+    files::write_chart(&path, bytes)?;
     *text += &format!("{}\n", path.display());
     Ok(())
 }

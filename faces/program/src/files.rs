@@ -1,5 +1,7 @@
 //! File output without blocking, and atomic replacement of files.
 
+use crate::exit::to_usage_error;
+use anyhow::Context;
 use handover_base::file;
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::io::Errno;
@@ -39,6 +41,18 @@ fn open_output(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// If the file cannot be opened or completely written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_file(path)?.write_all(bytes)
+}
+
+/// Writes a chart to a file, as [`write_file`] does.
+///
+/// # Errors
+/// A [`UsageError`](crate::exit::UsageError) if the file cannot be opened, another error if it
+/// cannot be completely written.
+pub fn write_chart(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let named = path.display();
+    let mut file = create_file(path)
+        .map_err(|error| to_usage_error(format!("cannot write the chart {named}: {error}")))?;
+    file.write_all(bytes).with_context(|| format!("cannot write the chart {named}"))
 }
 
 /// Checks the path of an output file: that it is not `-`, which stands for standard output

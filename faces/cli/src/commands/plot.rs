@@ -4,7 +4,6 @@ use crate::app::StoreOption;
 use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::{fleet, stored};
 use crate::exit::{self, to_usage_error};
-use anyhow::Context;
 use clap::Args;
 use handover_program::exit::UsageError;
 use handover_program::{console, files};
@@ -127,10 +126,7 @@ fn write_charts(name: &str, chart: &Chart, text: &mut String) -> anyhow::Result<
 
 /// Writes a chart file and adds its name to `text`.
 fn write_chart(name: &str, bytes: &[u8], text: &mut String) -> anyhow::Result<()> {
-    files::create_file(Path::new(name))
-        .map_err(|error| to_usage_error(format!("{name}: cannot write the chart: {error}")))?
-        .write_all(bytes)
-        .with_context(|| format!("cannot write the chart {name}"))?;
+    files::write_chart(Path::new(name), bytes)?;
     *text += &format!("{name}\n");
     Ok(())
 }

@@ -239,8 +239,9 @@ fn unwritable_folder_is_reported() {
     std::os::unix::fs::symlink("/proc/nowhere.png", home.cwd().join("a.dat.rate.png"))
         .expect("a link");
     home.run("plot-abt-eventual-bench a.dat")
-        .code(1)
+        .code(2)
         .tells(&["cannot write the chart a.dat.rate.png"]);
+    home.run("plot a.dat -o nowhere/x").code(2).tells(&["nowhere/x-rate.png", "No such file"]);
 }
 
 #[test]
