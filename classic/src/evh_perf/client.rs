@@ -321,6 +321,9 @@ fn report_results(
     mut printer: Printer<'_>,
     log: Option<HistogramLog>,
 ) -> anyhow::Result<()> {
+    // An interrupted start keeps an existing log.
+    let is_measured = loads.iter().any(|(outcome, _)| outcome.latencies.count() > 0);
+    let log = log.filter(|_| is_measured || !signals.is_any_received());
     // Before the results are printed: a failure to print must not lose the file.
     let logged = log.map(|log| log.write(loads.iter().map(|(outcome, _)| outcome)));
     let is_alone = matches!(args.mode(), LoadMode::Counted | LoadMode::Timed { .. });
@@ -363,7 +366,6 @@ fn report_results(
     logged.transpose()?;
     match failed.first() {
         _ if signals.is_any_received() => {
-            let is_measured = loads.iter().any(|(outcome, _)| outcome.latencies.count() > 0);
             Err(interrupt_error(is_measured, is_measured && args.hdr.is_some()))
         }
         Some(why) => bail!("{why}"),

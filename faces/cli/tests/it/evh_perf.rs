@@ -780,13 +780,16 @@ fn interrupted_search_judges_no_rate() {
     let home = Home::new();
     let (serving, port) = server(&home, "");
     let theirs = Home::new();
-    let line = format!("evh_perf -c -p {port} --slo p99=10s --duration 3600");
+    let log = theirs.cwd().join("old.hlog");
+    fs::write(&log, "of an earlier load").expect("a file");
+    let line = format!("evh_perf -c -p {port} --slo p99=10s --duration 3600 --hdr old.hlog");
     let loading = theirs.start(theirs.handover(line.split_whitespace()));
     wait_for_load(&serving);
     loading.signal(Signal::INT);
     // Interrupted in the warm-up, which takes six minutes.
     let said = loading.finish().code(130).tells(&["no measurement was completed"]);
     assert!(said.out.contains(": interrupted\n") && !said.out.contains("hold"), "{said}");
+    assert_eq!(fs::read_to_string(&log).expect("the log"), "of an earlier load");
 }
 
 #[test]
