@@ -104,7 +104,8 @@ fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRu
         if documents.iter().any(|it| it.host.name != documents[0].host.name) {
             return Err(to_usage_error(format!(
                 "{selector} names runs of several hosts; name one run by its id, or compare the hosts with \
-                 `handover fleet {selector}`"
+                 `handover fleet {selector}{}`",
+                db_option(store.path())
             )));
         }
         let Some(pooled) = pool_runs(&documents) else { continue };

@@ -65,6 +65,10 @@ fn report_of_a_name_of_several_hosts_is_refused() {
         "several hosts",
         "handover fleet nightly",
     ]);
+    let copy = home.cwd().join("a copy.db");
+    fs::copy(home.db(), &copy).expect("a copy");
+    let copied = home.handover(["report", "nightly", "--db", "a copy.db"]);
+    said(copied).code(2).tells(&[&format!("`handover fleet nightly --db '{}'`", copy.display())]);
     home.ok("report 5-other -o other.html");
     home.ok("plot nightly");
     let store = rusqlite::Connection::open(home.db()).expect("the store");
