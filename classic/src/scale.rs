@@ -167,6 +167,8 @@ struct RunningRank<'a> {
     interrupted: &'a AtomicBool,
     /// Time at which this rank has noticed that it is interrupted.
     interrupted_at: Option<Instant>,
+    /// `true` once rank 0 has printed results, or another rank has measured.
+    has_results: bool,
 }
 
 /// Runs as a rank, or starts the ranks if no launcher has started this process.
@@ -234,6 +236,7 @@ fn run_rank(
         arrivals,
         interrupted,
         interrupted_at: None,
+        has_results: false,
     };
     running.connect(&addresses)?;
     running.arrive_and_wait(Stage::Connected, None)?;
@@ -241,9 +244,9 @@ fn run_rank(
     let result = running.measure(args.seconds)?;
     let has_measured = result.is_some();
     running.arrive_and_wait(Stage::Measured, result)?;
-    let has_results = if rank == 0 { running.print(out)? } else { has_measured };
+    running.has_results = if rank == 0 { running.print(out)? } else { has_measured };
     running.arrive_and_wait(Stage::Leaving, None)?;
-    check_interrupt(interrupted).map_err(|_| interrupt_error(has_results, false))
+    check_interrupt(interrupted).map_err(|_| interrupt_error(running.has_results, false))
 }
 
 /// Registers the procedures of a rank. Those for arrivals are called in rank 0 only.
@@ -397,7 +400,7 @@ impl RunningRank<'_> {
         let since = self.interrupted_at.get_or_insert_with(Instant::now);
         match stage > Stage::Connected && since.elapsed() < STOP_WAIT {
             true => Ok(()),
-            false => Err(interrupt_error(false, false)),
+            false => Err(interrupt_error(self.has_results, false)),
         }
     }
 
@@ -494,6 +497,8 @@ impl Scale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::FromArgMatches;
+    use handover_program::exit::InterruptedUnstored;
 
     #[test]
     fn jain_index_is_1_for_equal_rates_and_1_over_n_for_one() {
@@ -511,5 +516,27 @@ mod tests {
         assert_eq!(arrivals.missing_ranks_count(Stage::Connected, 2), 0);
         assert_eq!(arrivals.missing_ranks_count(Stage::Measured, 2), 1);
         assert_eq!(arrivals.missing_ranks_count(Stage::Connected, 3), 1, "rank 2 is missing");
+    }
+
+    #[test]
+    fn interrupt_after_the_results_were_printed_says_so() -> anyhow::Result<()> {
+        let command = Scale::augment_args(clap::Command::new(Scale::NAME));
+        let args =
+            Scale::from_arg_matches(&command.get_matches_from([Scale::NAME, "-n", "sm://"]))?;
+        let mut rank_0 = RunningRank {
+            args: &args,
+            rank: 0,
+            ranks_count: 2,
+            endpoint: Endpoint::new(args.config(2))?,
+            rank_0_peer: None,
+            targets: Vec::new(),
+            arrivals: Arc::default(),
+            interrupted: &AtomicBool::new(true),
+            interrupted_at: Some(Instant::now() - STOP_WAIT),
+            has_results: true,
+        };
+        let error = rank_0.check_interrupt_at(Stage::Leaving).expect_err("an interrupt");
+        assert!(error.is::<InterruptedUnstored>(), "{error}");
+        Ok(())
     }
 }
