@@ -247,15 +247,13 @@ fn load_last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     }
     let mut group: Vec<Document> = Vec::new();
     for row in rows.iter().rev() {
-        let document = store.load_run(&row.id).map_err(stored::usage_error)?;
         let belongs = group.last().is_none_or(|later| {
-            are_consecutive_repeats(&document.run.command, &later.run.command)
-                && row.tags.is_empty()
+            are_consecutive_repeats(&row.command, &later.run.command) && row.tags.is_empty()
         });
         if !belongs {
             break;
         }
-        group.push(document);
+        group.push(store.load_run(&row.id).map_err(stored::usage_error)?);
     }
     Ok(("last".to_string(), group))
 }
