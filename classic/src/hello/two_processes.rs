@@ -49,8 +49,10 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let began = Instant::now();
     let ended = machine.run();
     let took = began.elapsed();
-    let is_interrupted = environment.is_interrupted();
-    let timeout = if is_interrupted { REPORT_AFTER_INTERRUPT_MAX } else { REPORT_TIMEOUT };
+    let timeout = match environment.is_interrupted() {
+        true => REPORT_AFTER_INTERRUPT_MAX,
+        false => REPORT_TIMEOUT,
+    };
     let report = await_report(&mine, &mut child, timeout);
     if let Some(fault) = run_error(ended) {
         return Err(fault);
@@ -60,8 +62,8 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
         bail!("the second process has disconnected: {error}");
     }
     let report = match report {
-        // The second process may be stopped.
-        Err(missing) if is_interrupted => {
+        // The second process may be stopped. The interrupt may come during the wait for its report.
+        Err(missing) if environment.is_interrupted() => {
             tracing::warn!(target: TRACING_TARGET, "Figures of the first process only: {missing}");
             FinalReport::default()
         }
