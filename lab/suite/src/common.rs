@@ -105,13 +105,16 @@ const WARM_UP_SAMPLES: u64 = 4;
 pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
     let clients_count = clients_count.max(1) as u64;
     let requests_count = clients_count * 64_u64.div_ceil(clients_count).max(4);
-    // Clients that have just begun get into a steady state first.
-    serve(WARM_UP_SAMPLES * requests_count);
+    // Clients that have just begun get into a steady state first. Resource usage includes this.
+    let mut served_count = WARM_UP_SAMPLES * requests_count;
+    serve(served_count);
     // Very many clients take longer to start than a round.
     out.restart_round_time();
     loop {
         out.record_batch(0, time_ticks(|| serve(requests_count)), requests_count);
+        served_count += requests_count;
         if !out.is_running() {
+            out.set_operations_count(served_count);
             return;
         }
     }

@@ -24,7 +24,7 @@ const MIRI_SEEDS: u32 = 16;
 /// Crates of which Miri runs only some tests. Each has the options that select the tests, by
 /// default and with `--long`. Mechanisms not listed run all tests, services not listed none.
 /// Excluded are tests that take minutes in Miri or need features that Miri lacks (signals, limits,
-/// timed sleeps in epoll); by default also, of probe and timer, the long tests of modules without
+/// timed sleeps in epoll); of timer, and by default of probe, the long tests of modules without
 /// `unsafe`; of sched, whose only `unsafe` prefetches memory, all but one module; of
 /// fiber, whose switch is assembly, all but the lists and locks below it; of rpc, all but the
 /// decoders.
