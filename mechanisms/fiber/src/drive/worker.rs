@@ -2,13 +2,13 @@
 //! neither.
 
 use super::readiness::Readiness;
-use super::state::{RuntimeState, add_to_counter};
+use super::state::{RuntimeState, WorkerState, add_to_counter};
 use crate::engine::counts::FiberCounts;
 use crate::engine::{PollInterval, SleepLead};
 use crate::error::StackError;
 use crate::raw::{
-    Context, FiberControl, FiberRemains, FinishedFiber, HomeAddress, PendingYield, ResumeOutcome,
-    Runnable, Stack, TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
+    Context, FiberControl, FiberRemains, FinishedFiber, HomeAddress, List, PendingYield,
+    ResumeOutcome, Runnable, Stack, TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -44,11 +44,12 @@ const PREFETCH_READY_MIN: u32 = 4;
 /// Maximum number of fibers that a worker first checks in another worker's queue when it steals.
 /// The owner waits meanwhile.
 const SHORT_STEAL_CHECKS_MAX: u32 = 128;
-/// Maximum number of fibers that a worker checks if it may take none of the first
-/// [`SHORT_STEAL_CHECKS_MAX`].
+/// Maximum number of fibers that a worker checks in another worker's queue if it may take none of
+/// the first [`SHORT_STEAL_CHECKS_MAX`].
 const LONG_STEAL_CHECKS_MAX: u32 = 2048;
-/// Minimum time from a check of up to [`LONG_STEAL_CHECKS_MAX`] fibers to the next one of the same
-/// worker, in ns. It bounds the share of the time for which the owners wait.
+/// Minimum time from a check of up to [`LONG_STEAL_CHECKS_MAX`] fibers of a worker to the next such
+/// check of the same worker, by any other one, in ns. It bounds the share of the time for which the
+/// owner waits.
 const LONG_STEAL_INTERVAL_NS: u64 = 1_000_000;
 /// Interval, in calls of [`Worker::poll`], at which a worker takes a fiber of a less urgent pool.
 /// It does so although more urgent fibers are ready.
@@ -98,10 +99,12 @@ pub(crate) struct Worker {
     counted_switches_until_poll: Cell<u32>,
     /// Number of fibers that each worker had announced when this worker last found none to steal.
     seen_offer_counts: Box<[Cell<u32>]>,
-    /// `true` if the last call of [`steal`](Self::steal) did not check all fibers of a long queue.
-    has_unchecked_offers: Cell<bool>,
-    /// Time in ns from which on this worker may check up to [`LONG_STEAL_CHECKS_MAX`] fibers again.
-    next_long_steal_ns: Cell<u64>,
+    /// For each worker: `true` if this worker last found none to steal there and left fibers
+    /// unchecked. It then makes no short check there, but waits for the next long one.
+    has_unchecked: Box<[Cell<bool>]>,
+    /// Time in ns at which this worker steals again; `None` if the last call of
+    /// [`steal`](Self::steal) left no fibers unchecked that it found announced.
+    next_steal_ns: Cell<Option<u64>>,
 }
 
 impl Worker {
@@ -135,8 +138,8 @@ impl Worker {
             has_spun: Cell::new(false),
             counted_switches_until_poll: Cell::new(0),
             seen_offer_counts: shared.workers.iter().map(|_| Cell::new(0)).collect(),
-            has_unchecked_offers: Cell::new(false),
-            next_long_steal_ns: Cell::new(0),
+            has_unchecked: shared.workers.iter().map(|_| Cell::new(false)).collect(),
+            next_steal_ns: Cell::new(None),
             owner,
         })
     }
@@ -622,11 +625,10 @@ impl Worker {
         {
             return;
         }
-        let is_to_steal_again = self.has_unchecked_offers.get();
-        if !self.can_steal || is_to_steal_again {
+        let next_steal_ns = self.next_steal_ns.get();
+        if !self.can_steal || next_steal_ns.is_some() {
             // Offers do not wake it: it would check the same fibers again for each.
-            let steal_ns = is_to_steal_again.then(|| self.next_long_steal_ns.get());
-            let end_ns = deadline_ns.into_iter().chain(steal_ns).min();
+            let end_ns = deadline_ns.into_iter().chain(next_steal_ns).min();
             add_to_counter(&self.owner.counters.parks, 1);
             if self.park(&mut parker, end_ns, &mut should_wake) == ParkResult::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
@@ -692,11 +694,8 @@ impl Worker {
     /// Steals up to half of another worker's ready fibers, from pools that this worker serves.
     /// Returns `true` if it stole any.
     fn steal(&self) -> bool {
-        let RuntimeState { workers, pools, .. } = &**self.runtime_state();
-        self.has_unchecked_offers.set(false);
-        let can_take = |fiber: &Runnable| {
-            fiber.can_migrate() && pools[usize::from(fiber.pool())].is_served_by(self.index)
-        };
+        let workers = &self.runtime_state().workers;
+        self.next_steal_ns.set(None);
         for offset in 1..workers.len() {
             let other_index = (self.index as usize + offset) % workers.len();
             let (other, seen) = (&workers[other_index], &self.seen_offer_counts[other_index]);
@@ -704,18 +703,11 @@ impl Worker {
             if offers == seen.get() {
                 continue;
             }
-            let split_off = |checks_max| {
-                self.owner
-                    .with_queue_of_worker(other, |queue| queue.split_off_half(checks_max, can_take))
+            let Some(mut taken) = self.take_half(other, &self.has_unchecked[other_index]) else {
+                let next_ns = self.next_steal_ns.get().into_iter();
+                self.next_steal_ns.set(next_ns.chain([other.offers.next_long_check_ns()]).min());
+                continue;
             };
-            let mut split = split_off(SHORT_STEAL_CHECKS_MAX);
-            if matches!(&split, Some((taken, false)) if taken.is_empty())
-                && clock::now_ns() >= self.next_long_steal_ns.get()
-            {
-                split = split_off(LONG_STEAL_CHECKS_MAX);
-                self.next_long_steal_ns.set(clock::now_ns() + LONG_STEAL_INTERVAL_NS);
-            }
-            let Some((mut taken, has_checked_all)) = split else { continue };
             let mut count = 0;
             while let Some(fiber) = taken.pop_front() {
                 fiber.set_home(self.home_address());
@@ -726,13 +718,36 @@ impl Worker {
                 add_to_counter(&self.owner.counters.stolen, count);
                 return true;
             }
-            if has_checked_all {
-                seen.set(offers);
-            } else {
-                self.has_unchecked_offers.set(true);
-            }
+            seen.set(offers);
         }
         false
+    }
+
+    /// Removes up to half of the ready fibers of `other` that this worker may take. Returns `None`
+    /// if it found none and left fibers unchecked, as the queue is long or a third worker is
+    /// accessing it.
+    fn take_half(&self, other: &WorkerState, has_unchecked: &Cell<bool>) -> Option<List<Runnable>> {
+        let pools = &self.runtime_state().pools;
+        let can_take = |fiber: &Runnable| {
+            fiber.can_migrate() && pools[usize::from(fiber.pool())].is_served_by(self.index)
+        };
+        let check = |checks_max| {
+            self.owner
+                .with_queue_of_worker(other, |queue| queue.split_off_half(checks_max, can_take))
+        };
+        if !has_unchecked.get() {
+            let taken = check(SHORT_STEAL_CHECKS_MAX)?;
+            if taken.is_some() {
+                return taken;
+            }
+            has_unchecked.set(true);
+        }
+        if !other.offers.claim_long_check(clock::now_ns(), LONG_STEAL_INTERVAL_NS) {
+            return None;
+        }
+        let taken = check(LONG_STEAL_CHECKS_MAX)?;
+        has_unchecked.set(taken.is_none());
+        taken
     }
 }
 

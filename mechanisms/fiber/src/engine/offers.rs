@@ -8,16 +8,17 @@
 //! the offering side's is light, the sleeping side's heavy.
 //!
 //! A worker that left fibers of a long queue unchecked is no idle worker in this sense. It sleeps
-//! for a short time and then checks again.
+//! until the next long check of that queue is due. One of the workers that then wake claims it.
 
-use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use handover_base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Number of idle workers of a runtime.
 #[derive(Debug, Default)]
 pub struct IdleCount(AtomicU32);
 
 /// Announcements of a worker to the others. They are the number of fibers that others may steal,
-/// and a flag that the worker is idle.
+/// the time from which on they may make a long check of its queue, and a flag that the worker is
+/// idle.
 #[derive(Debug, Default)]
 pub struct Offers {
     /// Number of fibers announced so far, modulo 2^32: they became ready on this worker and could
@@ -25,6 +26,8 @@ pub struct Offers {
     count: AtomicU32,
     /// `true` while the worker is idle and no other worker has woken it.
     is_idle: AtomicBool,
+    /// Time in ns from which on another worker may check many fibers of this worker's queue.
+    next_long_check_ns: AtomicU64,
 }
 
 impl Offers {
@@ -96,5 +99,36 @@ impl Offers {
         // Relaxed: checked again by the swap.
         // Release: publishes the offer to the Acquire in end_idle().
         self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::Release)
+    }
+
+    /// Claims a long check of this worker's queue for another worker, at the time `now_ns`. Returns
+    /// `true` at most once in each `interval_ns`.
+    #[must_use]
+    pub fn claim_long_check(&self, now_ns: u64, interval_ns: u64) -> bool {
+        let (next_ns, after_ns) = (self.next_long_check_ns(), now_ns + interval_ns);
+        // Relaxed: only the claim must be exclusive; the lock of the queue synchronises.
+        let order = Ordering::Relaxed;
+        now_ns >= next_ns
+            && self.next_long_check_ns.compare_exchange(next_ns, after_ns, order, order).is_ok()
+    }
+
+    /// Returns the time in ns from which on the next long check can be claimed.
+    #[must_use]
+    pub fn next_long_check_ns(&self) -> u64 {
+        self.next_long_check_ns.load(Ordering::Relaxed) // Relaxed: a hint
+    }
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_check_is_claimed_once_in_each_interval() {
+        let offers = Offers::default();
+        let claims =
+            [5_000, 5_000, 5_999, 6_000, 6_001].map(|at| offers.claim_long_check(at, 1_000));
+        assert_eq!(claims, [true, false, false, true, false]);
+        assert_eq!(offers.next_long_check_ns(), 7_000);
     }
 }

@@ -112,13 +112,13 @@ impl ReadyQueue {
     }
 
     /// Removes up to half of the fibers, the most urgent first; skips those that `can_take`
-    /// rejects. Checks at most `checks_max` fibers. Returns the removed fibers, and `true` if the
-    /// queue had at most `checks_max` fibers.
+    /// rejects. Checks at most `checks_max` fibers. Returns `None` if it took none of them and left
+    /// others unchecked.
     pub(crate) fn split_off_half(
         &mut self,
         checks_max: u32,
         can_take: impl Fn(&Runnable) -> bool,
-    ) -> (List<Runnable>, bool) {
+    ) -> Option<List<Runnable>> {
         let (mut taken, mut taken_count) = (List::new(), 0);
         let has_checked_all = self.count <= checks_max;
         let mut kept = List::new();
@@ -141,6 +141,6 @@ impl ReadyQueue {
             self.non_empty_levels |= 1 << level;
             self.count += 1;
         }
-        (taken, has_checked_all)
+        (has_checked_all || taken_count != 0).then_some(taken)
     }
 }

@@ -284,15 +284,24 @@ fn worker_ticks(worker: u32) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// Returns a runtime of two workers that steal from each other, and a pool that only the first one
-/// serves.
-fn runtime_with_own_pool() -> Result<(Runtime, Pool), Box<dyn std::error::Error>> {
-    let own = PoolConfig::new("own", 4).workers(vec![0]);
-    let pools = vec![PoolConfig::new("all", 4), own];
-    let config = Config::workers(2).stealing(Stealing::UnstartedFibers).pools(pools);
+/// Returns a runtime of `workers_count` workers that steal from each other, and for each of them a
+/// pool that only it serves.
+fn runtime_with_own_pools(
+    workers_count: u32,
+) -> Result<(Runtime, Vec<Pool>), Box<dyn std::error::Error>> {
+    let own = |worker: u32| PoolConfig::new(worker.to_string(), 4).workers(vec![worker]);
+    let mut pools = vec![PoolConfig::new("all", 4)];
+    pools.extend((0..workers_count).map(own));
+    let config = Config::workers(workers_count).stealing(Stealing::UnstartedFibers).pools(pools);
     let runtime = Runtime::new(config)?;
-    let own = runtime.pool("own").expect("it is configured");
-    Ok((runtime, own))
+    let own_pool = |worker: u32| runtime.pool(&worker.to_string()).expect("it is configured");
+    let own_pools = (0..workers_count).map(own_pool).collect();
+    Ok((runtime, own_pools))
+}
+
+/// Makes `count` fibers of `pool` ready.
+fn spawn_many(count: u32, pool: Pool) {
+    (0..count).for_each(|_| Builder::new().pool(pool).spawn_detached(|| ()).unwrap());
 }
 
 #[test]
@@ -302,12 +311,9 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return Ok(());
     }
-    let (runtime, own) = runtime_with_own_pool()?;
+    let (runtime, own_pools) = runtime_with_own_pools(2)?;
     let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
-        // More than a worker that steals checks at first.
-        for _ in 0..200 {
-            Builder::new().pool(own).spawn_detached(|| ()).unwrap();
-        }
+        spawn_many(200, own_pools[0]); // more than a worker that steals checks at first
         while worker_ticks(0).unwrap() < 40 {
             (0..100_000).for_each(|_| std::hint::spin_loop());
         }
@@ -320,15 +326,13 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
 
 #[test]
 fn worker_checks_the_first_fibers_of_a_long_queue_and_sleeps_in_turn() -> TestResult {
-    let (runtime, own) = runtime_with_own_pool()?;
+    let (runtime, own_pools) = runtime_with_own_pools(2)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let is_busy_until = Arc::clone(&is_over);
     let (spawned, has_spawned) = mpsc::channel();
     let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
         // More than a worker checks at a time when it steals, and one that could be stolen.
-        for _ in 0..3_000 {
-            Builder::new().pool(own).spawn_detached(|| ()).unwrap();
-        }
+        spawn_many(3_000, own_pools[0]);
         let is_stolen = Arc::new(AtomicBool::new(false));
         let has_run = Arc::clone(&is_stolen);
         spawn_detached(move || has_run.store(true, SeqCst)).unwrap();
@@ -359,6 +363,38 @@ fn occupy_until(flag: &AtomicBool) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
     flag.load(SeqCst)
+}
+
+#[test]
+fn fibers_are_stolen_behind_others_although_another_worker_has_a_longer_queue() -> TestResult {
+    let (runtime, own_pools) = runtime_with_own_pools(3)?;
+    let (longer_pool, pool) = (own_pools[1], own_pools[2]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_busy_until = Arc::clone(&is_over);
+    let (spawned, has_spawned) = mpsc::channel();
+    // Worker 0 checks worker 1 first.
+    let longer = Builder::new().worker(1).spawn_on(&runtime.handle(), move || {
+        spawn_many(3_000, longer_pool);
+        spawned.send(()).unwrap();
+        occupy_until(&is_busy_until)
+    })?;
+    has_spawned.recv()?;
+    let spawns = Builder::new().worker(2).spawn_on(&runtime.handle(), move || {
+        spawn_many(200, pool);
+        let until = Instant::now() + Duration::from_secs(10);
+        let is_stolen = |_: &u32| {
+            let done = Arc::new(AtomicBool::new(false));
+            let sets = Arc::clone(&done);
+            spawn_detached(move || sets.store(true, SeqCst)).unwrap();
+            occupy_until(&done) && Instant::now() < until
+        };
+        (0..50).take_while(is_stolen).count()
+    })?;
+    let stolen_count = spawns.join()?;
+    is_over.store(true, SeqCst);
+    longer.join()?;
+    assert_eq!(stolen_count, 50, "the idle worker has not stolen the others within 10 s");
+    Ok(())
 }
 
 #[test]
