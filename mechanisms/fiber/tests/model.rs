@@ -32,6 +32,7 @@
 //! | idle_worker_gets_the_offered_fiber | with_lock_as_owner, announce, try_wake / announced_count, with_lock_as_remote, begin_idle, has_new_since, is_woken, end_idle |
 //! | one_of_two_idle_workers_.. | with_lock_as_owner, announce, try_wake / the thief's calls above / the same |
 //! | idle_worker_gets_.._beside_.. | with_lock_as_owner, announce, try_wake / the thief's calls above / begin_idle, end_idle, announced_count, with_lock_as_remote |
+//! | idle_worker_gets_.._unchecked | with_lock_as_owner, announce, try_wake / the thief's calls above / begin_idle, end_idle, try_wake |
 //! | one_of_two_workers_.. | add_finished, have_all_finished / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
@@ -41,9 +42,9 @@
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
 //! that announces without its fence, or a thief that looks for offers before it declares itself
-//! idle; a worker that was woken for an offer and does not steal; a relaxed `is_set`; a wake-up of
-//! an open gate without a fence on either side; a `set` that replaces the state of a gate that is
-//! being closed.
+//! idle; a worker that was woken for an offer and neither steals nor wakes another one; a relaxed
+//! `is_set`; a wake-up of an open gate without a fence on either side; a `set` that replaces the
+//! state of a gate that is being closed.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -633,10 +634,14 @@ impl<const THIEVES: usize> Workers<THIEVES> {
     fn offer(&self, number: u32) {
         raw::with_lock_as_owner(&self.queue, fence_fully, |queue| queue.push(number));
         if self.owner.announce(&self.idle_count, fence_fully) {
-            let idle = self.thieves.iter().find(|(offers, _)| offers.try_wake());
-            if let Some((_, flag)) = idle {
-                flag.wake();
-            }
+            self.wake_idle();
+        }
+    }
+
+    fn wake_idle(&self) {
+        let idle = self.thieves.iter().find(|(offers, _)| offers.try_wake());
+        if let Some((_, flag)) = idle {
+            flag.wake();
         }
     }
 
@@ -673,6 +678,17 @@ impl<const THIEVES: usize> Workers<THIEVES> {
         }
         assert_eq!(self.owner.announced_count(), 1);
         self.queue.with_lock_as_remote(fence_fully, Vec::pop).flatten()
+    }
+
+    /// Does not sleep, as it has other work. Leaves the offer unchecked, but wakes another thief if
+    /// it was woken for the offer meanwhile.
+    fn wake_next_if_woken(&self, index: usize) -> Option<u32> {
+        let offers = &self.thieves[index].0;
+        offers.begin_idle(&self.idle_count, fence_fully);
+        if offers.end_idle(&self.idle_count) {
+            self.wake_idle();
+        }
+        None
     }
 }
 
@@ -719,4 +735,9 @@ fn one_of_two_idle_workers_gets_the_offered_fiber() {
 #[test]
 fn idle_worker_gets_the_offered_fiber_beside_a_worker_with_other_work() {
     check_two_thieves(|workers| workers.steal_if_woken(0));
+}
+
+#[test]
+fn idle_worker_gets_the_offered_fiber_that_the_woken_worker_leaves_unchecked() {
+    check_two_thieves(|workers| workers.wake_next_if_woken(0));
 }

@@ -650,11 +650,12 @@ impl Worker {
             }
         }
         if self.owner.offers.end_idle(&shared.idle_count) {
-            // Steals although fibers of its inbox run first, and wakes another idle worker, as it
-            // may steal another fiber than the one for which it was woken. If there is one pool,
-            // push_ready() wakes that worker by announcing the stolen fibers.
+            // Steals although fibers of its inbox run first. Wakes another idle worker if it may
+            // not have checked the fiber for which it was woken: it has stolen another one or left
+            // some unchecked. If there is one pool, push_ready() wakes that worker by announcing
+            // the stolen fibers.
             self.empty_inbox();
-            if self.steal() && shared.pools.len() > 1 {
+            if self.steal() && shared.pools.len() > 1 || self.next_steal_ns.get().is_some() {
                 let served = shared.pools.iter().filter(|pool| pool.is_served_by(self.index));
                 served.for_each(|pool| self.wake_idle(pool.index));
             }

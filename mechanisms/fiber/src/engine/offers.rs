@@ -81,9 +81,10 @@ impl Offers {
     }
 
     /// Declares this worker not idle. Returns `true` if another worker has woken it for an offer.
-    /// This worker must then steal before it runs any other fiber. If it steals any, it must wake
-    /// another idle worker of each pool that it serves, as it may not have stolen the fiber for
-    /// which it was woken. Otherwise that worker could sleep through the offer.
+    /// This worker must then steal before it runs any other fiber. If it steals any or leaves any
+    /// unchecked, it must wake another idle worker of each pool that it serves, as it may have
+    /// missed the fiber for which it was woken. Otherwise that worker could sleep through the
+    /// offer. These wake-ups end: a worker that has been woken is no longer idle.
     #[must_use]
     pub fn end_idle(&self, idle_count: &IdleCount) -> bool {
         // Relaxed: from here on the number is only a hint to others.

@@ -422,6 +422,38 @@ fn fiber_is_stolen_although_the_worker_woken_for_it_has_another_to_run() -> Test
 }
 
 #[test]
+fn fiber_is_stolen_although_the_worker_woken_for_it_leaves_it_unchecked() -> TestResult {
+    let (runtime, own_pools) = runtime_with_own_pools(3)?;
+    let own = own_pools[1];
+    for _ in 0..10 {
+        let (check, go) = (Arc::new(Eventual::<()>::new()), Arc::new(Eventual::<()>::new()));
+        let (checks, waits) = (Arc::clone(&check), Arc::clone(&go));
+        let done = Arc::new(AtomicBool::new(false));
+        let has_run = Arc::clone(&done);
+        let woken = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+            checks.wait();
+            waits.wait();
+            occupy_until(&has_run)
+        })?;
+        thread::sleep(Duration::from_millis(5)); // all workers sleep now, probably
+        let spawns = Builder::new().worker(1).spawn_on(&runtime.handle(), move || {
+            spawn_many(200, own);
+            // Worker 0 finds nothing to steal among the 200 fibers. Until a millisecond later it
+            // checks at most the first ones again.
+            check.set(()).unwrap();
+            thread::sleep(Duration::from_micros(200));
+            let sets = Arc::clone(&done);
+            // Wakes worker 0, which then has another fiber to run.
+            spawn_detached(move || sets.store(true, SeqCst)).unwrap();
+            go.set(()).unwrap();
+            occupy_until(&done)
+        })?;
+        assert!(spawns.join()? && woken.join()?, "no idle worker has stolen the fiber");
+    }
+    Ok(())
+}
+
+#[test]
 fn fiber_is_stolen_although_the_worker_woken_for_it_steals_one_of_another_pool() -> TestResult {
     let urgent = PoolConfig::new("urgent", 0).workers(vec![0, 1]);
     let pools = vec![PoolConfig::new("all", 4), urgent];
