@@ -10,6 +10,7 @@ use crate::engine::{
     TlsState, WaterMarkCrossing,
 };
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
+use handover_base::clock;
 use handover_base::slab::Slab;
 use handover_timer::Wheel;
 use std::collections::VecDeque;
@@ -127,8 +128,18 @@ impl<D> ReactorState<D> {
         (self.now_ns / 1_000_000) as u32
     }
 
-    /// Returns the time in ns since `active_ms`, a time of [`now_ms`](Self::now_ms). The time may
-    /// be later than the start of this iteration; then the result is 0.
+    /// Begins the idle time of a connection anew, if there is an idle timeout. Reads the clock, as
+    /// handler calls may have taken long since the start of this iteration.
+    pub(crate) fn restart_idle_time(&mut self, key: ConnKey) {
+        if !self.config.idle_timeout.is_zero()
+            && let Some(slot) = self.slab.get_mut(key)
+        {
+            slot.active_ms = (clock::now_ns() / 1_000_000) as u32; // truncated like now_ms()
+        }
+    }
+
+    /// Returns the time in ns since `active_ms`, the time in ms at which a connection was active.
+    /// The time may be later than the start of this iteration; then the result is 0.
     pub(crate) fn since_ns(&self, active_ms: u32) -> u64 {
         let since_ms = self.now_ms().wrapping_sub(active_ms).cast_signed();
         since_ms.max(0) as u64 * 1_000_000
@@ -405,6 +416,7 @@ impl<D> ReactorState<D> {
         let slot = ConnSlot { fd, active_ms, permit, flags, timer: None, protocol, data };
         // Not full: it has a next key.
         let _ = self.slab.insert(slot);
+        self.restart_idle_time(key);
         self.adjust_open_count(1);
         Ok(key)
     }

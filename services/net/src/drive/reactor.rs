@@ -703,6 +703,7 @@ impl<H: Handler> Reactor<H> {
         self.core.stats.accepted_count += 1;
         if tls.is_none() {
             self.call(key, |handler, conn| handler.on_accept(conn));
+            self.core.restart_idle_time(key);
         }
         if self.core.is_stopping
             && let Some(slot) = self.core.slab.get_mut(key)

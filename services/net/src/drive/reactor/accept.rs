@@ -267,9 +267,13 @@ mod tests {
     use super::*;
     use crate::engine::BytesCodec;
     use crate::{CloseReason, Config, Conn};
+    use handover_base::clock;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::io::Write;
     use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
+    use std::time::Duration;
 
     /// Time limit for a connection to reach the kernel's queue, at least ten times the usual
     /// duration.
@@ -354,5 +358,40 @@ mod tests {
         first.execute_commands();
         first.serve_ready();
         assert_eq!(second.commands.len(), 1, "the third connection was not handed over");
+    }
+
+    /// Checks that a connection does not become idle if it is accepted, and its first bytes read,
+    /// 15 s after the start of an iteration, as if another handler call had taken this time.
+    fn check_late_activity(tls: Option<&TlsServerConfig>) {
+        let config = Config::default().idle_timeout(Duration::from_secs(10));
+        let mut reactor =
+            Reactor::new(config, BytesCodec, Hook(Box::new(|| {}))).expect("a reactor");
+        let (mut peer, accepted) = UnixStream::pair().expect("a pair of sockets");
+        for is_read in [false, true] {
+            reactor.core.now_ns = clock::now_ns().saturating_sub(15_000_000_000);
+            if is_read {
+                peer.write_all(&[22, 3, 1]).expect("space in the socket"); // an incomplete record
+                reactor.serve_unreported(reactor.core.slab.key_at(0).expect("a connection").into());
+            } else {
+                let accepted = accepted.try_clone().expect("a free descriptor");
+                reactor.add_accepted(accepted.into(), None, tls).expect("a free slot");
+            }
+            reactor.core.now_ns = clock::now_ns();
+            reactor.sweep_idle_connections();
+            assert_eq!(reactor.core.slab.len(), 1, "closed as idle; is_read: {is_read}");
+        }
+    }
+
+    #[test]
+    fn connection_that_is_active_late_in_an_iteration_does_not_become_idle() {
+        check_late_activity(None);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_connection_that_is_active_late_in_an_iteration_does_not_become_idle() {
+        let identity = crate::tls::Identity::generate(&["localhost"]).expect("an identity");
+        let tls = TlsServerConfig::new(&identity, Default::default()).expect("a configuration");
+        check_late_activity(Some(&tls));
     }
 }

@@ -10,7 +10,7 @@ use crate::drive::poll::EventSource;
 use crate::drive::slab::{ConnFlags, ConnKey};
 use crate::engine::{DeliveryResult, OpenedRecords, WaterMarkCrossing};
 use crate::stage;
-use handover_base::{clock, unwind};
+use handover_base::unwind;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -73,7 +73,7 @@ impl<H: Handler> Reactor<H> {
     /// Completes an attempt to connect. Returns `false` if there is no result yet, or if it failed
     /// and the connection is closed.
     fn finish_connect(&mut self, key: ConnKey) -> bool {
-        let (now_ms, now_ns) = (self.core.now_ms(), self.core.now_ns);
+        let now_ns = self.core.now_ns;
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.intersects(ConnFlags::WRITABLE) {
             return false;
@@ -88,10 +88,10 @@ impl<H: Handler> Reactor<H> {
         }
         slot.flags.remove(ConnFlags::CONNECTING.union(ConnFlags::WRITABLE));
         slot.flags.insert(ConnFlags::UNSENT);
-        slot.active_ms = now_ms;
         self.core.stats.connected_count += 1;
         let Some(tls) = slot.protocol.tls_mut() else {
             self.call(key, |handler, conn| handler.on_connect(conn));
+            self.core.restart_idle_time(key);
             return true;
         };
         tls.restart_handshake_timeout(now_ns);
@@ -242,6 +242,7 @@ impl<H: Handler> Reactor<H> {
                 false => handler.on_accept(conn),
             });
         }
+        self.core.restart_idle_time(key);
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if plain.is_empty() || slot.flags.intersects(ConnFlags::CLOSING.union(ConnFlags::ABORTED)) {
             return Ok(());
@@ -277,12 +278,10 @@ impl<H: Handler> Reactor<H> {
                 }
             })
         }));
+        // The peer may have waited for the replies, which are sent below.
+        self.core.restart_idle_time(key);
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.protocol.attach_receive_buffer(reading);
-        if self.idle_timeout_ns > 0 {
-            // The peer may have waited for the replies, which are sent below.
-            slot.active_ms = (clock::now_ns() / 1_000_000) as u32;
-        }
         let delivered = match delivered {
             Ok(delivered) => delivered,
             Err(payload) => {
