@@ -472,22 +472,22 @@ mod tests {
 
     #[test]
     fn begun_block_after_a_damaged_chunk_counts_its_remaining_events() {
-        // A damaged chunk, an intact one that ends in a block, and that block with 100 more events.
-        let events = [16_384, 2_800, 100];
+        // A damaged chunk, an intact one that ends in a block, and that block with 3 more events.
+        let events = [16_384, 2_998, 3];
         let recorded: u64 = events.iter().sum();
         let chunk = TracePiece::Chunk { offset: 0, bytes: 0, base_ticks: 0, is_packed: false };
         let index = ThreadIndex {
             chunks: vec![chunk],
-            position_end: BLOCK_HEADER_WORDS + 200,
+            position_end: BLOCK_HEADER_WORDS + 2,
             chunk_events: events[1],
             recorded_in_chunks: events[0] + events[1],
             blocks: vec![IndexedBlock {
                 number: 1,
                 file: TraceFile::Rings,
                 offset: 0,
-                recorded_before: recorded - 300,
+                recorded_before: recorded - 5,
                 lost_before: 0,
-                events_count: 300,
+                events_count: 5,
                 from_word: BLOCK_HEADER_WORDS,
             }],
             ..ThreadIndex::default()
