@@ -104,12 +104,12 @@ impl Timers for Wheel<u32> {
         Wheel::new(config, 0).map_err(Fault::from_error)
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> TimerId {
         Wheel::start(self, deadline_ns, key).expect("more than timers_max timers were started")
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, id: TimerId) -> bool {
         Wheel::cancel(self, id).is_some()
     }
@@ -134,7 +134,7 @@ impl Timers for TreeTimers {
         Ok(Self { timers: BTreeMap::new(), started_count: 0 })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> (u64, u64) {
         self.started_count += 1;
         let id = (deadline_ns, self.started_count);
@@ -142,7 +142,7 @@ impl Timers for TreeTimers {
         id
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, id: (u64, u64)) -> bool {
         self.timers.remove(&id).is_some()
     }
@@ -177,7 +177,7 @@ impl Timers for HeapTimers {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u64 {
         self.started_count += 1;
         self.order.push(Reverse((deadline_ns, self.started_count)));
@@ -185,7 +185,7 @@ impl Timers for HeapTimers {
         self.started_count
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, id: u64) -> bool {
         self.keys.remove(&id).is_some()
     }
@@ -284,7 +284,7 @@ impl Timers for IndexedHeapTimers {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
         let timer = self.vacant.pop().expect("more than timers_max timers were started");
         self.timers[timer as usize].0 = key;
@@ -293,7 +293,7 @@ impl Timers for IndexedHeapTimers {
         timer
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, timer: u32) -> bool {
         self.take(self.timers[timer as usize].1 as usize).is_some()
     }

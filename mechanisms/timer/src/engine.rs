@@ -34,7 +34,7 @@ mod sort;
 use crate::{Config, ConfigError, WheelFull};
 use entry::TimerEntry;
 use heap::EntryHeap;
-use levels::{SORTED_ENTRIES_MAX, SORTED_ENTRIES_TARGET, WheelLevels, retain};
+use levels::{LATE_SLOT, SORTED_ENTRIES_MAX, SORTED_ENTRIES_TARGET, WheelLevels, retain};
 pub use records::TimerId;
 use records::{EntryState, TimerRecords};
 use sort::sort_into;
@@ -47,8 +47,6 @@ const LATE_MIN: usize = 128;
 /// Maximum number of entries that [`WheelLevels::rewind`] moves for each entry in
 /// [`Wheel::added_late`]. The cost of moving them is thus spread over the timers in the heap.
 const AHEAD_PER_LATE: usize = 8;
-/// Slot index that stands for the heap [`Wheel::added_late`], which is no slot.
-const LATE_SLOT: usize = usize::MAX;
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
 /// Expired timer, as returned by [`Wheel::pop_due`].
@@ -111,7 +109,7 @@ pub struct Wheel<T> {
     /// Key of the timer started last, or [`NO_KEY`]. It is set while the timer's entry is still the
     /// newest of its slot or the last of the heap. Cancelling this timer leaves no stale entry.
     newest_key: u64,
-    /// Slot of the newest timer's entry, or [`LATE_SLOT`].
+    /// Slot of the newest timer's entry; [`LATE_SLOT`] if it is in `added_late`.
     newest_slot: usize,
     /// Latest time that was passed to `new` or [`pop_due`](Self::pop_due), in ns.
     now_ns: u64,
@@ -201,7 +199,7 @@ impl<T> Wheel<T> {
     ///
     /// # Cost
     /// Constant; for a deadline that has passed, logarithmic in the number of such timers.
-    #[inline]
+    #[inline(always)]
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, WheelFull<T>> {
         match self.records.insert_in_vacant(deadline_ns, payload) {
             Ok(id) => {
@@ -562,19 +560,28 @@ impl<T> Wheel<T> {
 
     /// Adds an entry to its slot or, if that was opened, to `added_late`. Returns the slot, or
     /// [`LATE_SLOT`].
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, entry: TimerEntry) -> usize {
-        if entry.deadline_ns >= self.levels.deadline_ns_min() {
-            return match self.levels.try_push(entry) {
-                Ok(slot) => slot,
-                Err(slot) => self.add_in_new_block(slot, entry),
-            };
+        match self.levels.try_push(entry) {
+            Ok(slot) => slot,
+            Err(slot) => self.add_elsewhere(slot, entry),
         }
-        self.added_late.push(entry);
-        if self.added_late.len() > self.late_max {
-            self.shrink_late();
+    }
+
+    /// Adds an entry for which its slot has no room: to `added_late` if the slot is [`LATE_SLOT`],
+    /// otherwise in a new block. Returns the slot.
+    #[cold]
+    #[inline(never)]
+    fn add_elsewhere(&mut self, slot: usize, entry: TimerEntry) -> usize {
+        if slot != LATE_SLOT {
+            self.add_in_new_block(slot, entry);
+        } else {
+            self.added_late.push(entry);
+            if self.added_late.len() > self.late_max {
+                self.shrink_late();
+            }
         }
-        LATE_SLOT
+        slot
     }
 
     /// Removes stale entries from the heap `added_late`. If there are still many because the least
@@ -630,11 +637,9 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Adds an entry to a new block of its slot, and returns the slot. If the blocks have room for
-    /// many more entries than timers run, removes the stale entries of some.
-    #[cold]
-    #[inline(never)]
-    fn add_in_new_block(&mut self, slot: usize, entry: TimerEntry) -> usize {
+    /// Adds an entry to a new block of its slot. If the blocks have room for many more entries than
+    /// timers run, removes the stale entries of some.
+    fn add_in_new_block(&mut self, slot: usize, entry: TimerEntry) {
         self.levels.push_in_new_block(slot, entry);
         let records = &self.records;
         if self.levels.is_crowded(records.records_count()) {
@@ -645,7 +650,6 @@ impl<T> Wheel<T> {
                 |entry| records.entry_state(entry) != EntryState::Stale,
             );
         }
-        slot
     }
 }
 

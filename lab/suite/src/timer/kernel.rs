@@ -93,7 +93,7 @@ impl Timers for TimerFds {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
         let index = self.vacant.pop().expect("more than timers_max timers were started");
         let timer = &mut self.timers[index as usize];
@@ -102,7 +102,7 @@ impl Timers for TimerFds {
         index
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, index: u32) -> bool {
         let timer = &mut self.timers[index as usize];
         if timer.deadline_ns.take().is_none() {

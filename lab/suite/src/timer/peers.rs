@@ -44,7 +44,7 @@ impl Timers for HashedWheel {
         Ok(Self { wheel: QuadWheelWithOverflow::new(), now_ms: 0, started_count: 0 })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u64 {
         self.started_count += 1;
         let entry = Rc::new(Entry { id: self.started_count, key });
@@ -55,7 +55,7 @@ impl Timers for HashedWheel {
         self.started_count
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, id: u64) -> bool {
         self.wheel.cancel(&id).is_ok()
     }
@@ -93,12 +93,12 @@ impl Timers for DelayQueueTimers {
         Ok(Self { queue, began, now_ns: 0, runtime })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, deadline_ns: u64, key: u32) -> Key {
         self.queue.insert_at(key, self.began + Duration::from_nanos(deadline_ns))
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, id: Key) -> bool {
         self.queue.try_remove(&id).is_some()
     }

@@ -57,7 +57,7 @@ impl Timers for SlotWalk {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, _: u64, key: u32) -> u32 {
         let index = self.vacant.pop().expect("more than timers_max timers were started");
         let slot = &mut self.slots[index as usize];
@@ -65,7 +65,7 @@ impl Timers for SlotWalk {
         index
     }
 
-    #[inline]
+    #[inline(always)]
     fn cancel(&mut self, index: u32) -> bool {
         self.free(index).is_some()
     }

@@ -17,6 +17,7 @@
 
 use super::entry::TimerEntry;
 use crate::raw::prefetch_for_read;
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 /// Number of bits of a digit of a deadline.
@@ -27,6 +28,9 @@ const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 /// Number of slots of all levels.
 const SLOTS_COUNT: usize = LEVELS_COUNT * SLOTS_PER_LEVEL;
+/// Index of a slot behind those of the levels, which is always full: for deadlines below the
+/// earliest one that an added entry may have.
+pub(super) const LATE_SLOT: usize = SLOTS_COUNT;
 /// Number of entries in a cache line.
 const ENTRIES_PER_LINE: usize = 4;
 /// Number of entries in the first block of a slot. It is small, as many slots have few entries.
@@ -163,7 +167,8 @@ pub(super) struct WheelLevels {
     occupied: [u64; LEVELS_COUNT],
     /// For each level, a bitmap of the slots with more than one block.
     chained: [u64; LEVELS_COUNT],
-    slots: Box<[Slot; SLOTS_COUNT]>,
+    /// Slots of all levels, and [`LATE_SLOT`].
+    slots: Box<[Slot; SLOTS_COUNT + 1]>,
     /// Entries of all blocks.
     entries: Vec<TimerEntry>,
     /// Headers of the blocks, in the order of the blocks; of each large block, only the first is
@@ -187,7 +192,7 @@ impl WheelLevels {
             levels: 0,
             occupied: [0; LEVELS_COUNT],
             chained: [0; LEVELS_COUNT],
-            slots: Box::new([Slot::EMPTY; SLOTS_COUNT]),
+            slots: Box::new([Slot::EMPTY; SLOTS_COUNT + 1]),
             entries: Vec::with_capacity(entries_reserved),
             headers: Vec::with_capacity(entries_reserved / SMALL_BLOCK_ENTRIES),
             first_free_small: NO_BLOCK,
@@ -202,17 +207,16 @@ impl WheelLevels {
         self.deadline_ns_min
     }
 
-    /// Adds an entry to its slot and returns the slot's index; fails with the index if the newest
-    /// block is full. The caller must then use [`push_in_new_block`](Self::push_in_new_block).
+    /// Adds an entry to its slot and returns the slot's index. Fails with the index if the newest
+    /// block is full: the caller must then use [`push_in_new_block`](Self::push_in_new_block). Fails
+    /// with [`LATE_SLOT`] if the deadline is below [`deadline_ns_min`](Self::deadline_ns_min).
     ///
-    /// The entry's deadline must not be below [`deadline_ns_min`](Self::deadline_ns_min).
-    #[inline]
+    /// Has one branch for both, so that the compiler can inline it where a timer is started.
+    #[inline(always)]
     pub(super) fn try_push(&mut self, entry: TimerEntry) -> Result<usize, usize> {
-        debug_assert!(
-            entry.deadline_ns >= self.deadline_ns_min,
-            "an entry was added whose deadline is below deadline_ns_min"
-        );
-        self.try_push_to_slot(self.slot_of(entry.deadline_ns), entry)
+        let is_late = entry.deadline_ns < self.deadline_ns_min;
+        let slot = self.slot_of(entry.deadline_ns);
+        self.try_push_to_slot(select_unpredictable(is_late, LATE_SLOT, slot), entry)
     }
 
     /// Does [`try_push`](Self::try_push) with the index of the entry's slot.
@@ -636,7 +640,7 @@ mod tests {
     /// chains.
     fn check_chains(levels: &WheelLevels) {
         let mut older_capacity = 0;
-        for (index, slot) in levels.slots.iter().enumerate() {
+        for (index, slot) in levels.slots[..SLOTS_COUNT].iter().enumerate() {
             let block = |link: Link| (link.first != NO_BLOCK).then_some(link);
             let chain: Vec<Link> =
                 std::iter::successors(block(slot.newest), |&link| block(levels.next_link(link)))
