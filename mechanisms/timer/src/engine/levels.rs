@@ -208,8 +208,9 @@ impl WheelLevels {
     }
 
     /// Adds an entry to its slot and returns the slot's index. Fails with the index if the newest
-    /// block is full: the caller must then use [`push_in_new_block`](Self::push_in_new_block). Fails
-    /// with [`LATE_SLOT`] if the deadline is below [`deadline_ns_min`](Self::deadline_ns_min).
+    /// block is full: the caller must then use [`push_in_new_block`](Self::push_in_new_block).
+    /// Fails with [`LATE_SLOT`] if the deadline is below
+    /// [`deadline_ns_min`](Self::deadline_ns_min).
     ///
     /// Has one branch for both, so that the compiler can inline it where a timer is started.
     #[inline(always)]
