@@ -30,14 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     args.validate()?;
-    let mut optional;
-    let out: &mut dyn Write = match args.hdr {
-        Some(_) => {
-            optional = OptionalOutput(out);
-            &mut optional
-        }
-        None => out,
-    };
+    let out = &mut OptionalOutput::new(out, args.hdr.is_some());
     #[cfg(feature = "mpi")]
     if let Some(rank) = by_mpi::rank_of_client(args)? {
         return by_mpi::run(args, &rank, &Signals::new()?, out);

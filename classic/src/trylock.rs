@@ -239,14 +239,7 @@ fn pass_around<L: Lock>(
     })?;
     // Before the results are printed: a failure to print must not lose the file.
     let dumped = dump(plan, &threads);
-    let mut optional;
-    let out: &mut dyn Write = match plan.dump {
-        Some(_) => {
-            optional = OptionalOutput(out);
-            &mut optional
-        }
-        None => out,
-    };
+    let out = &mut OptionalOutput::new(out, plan.dump.is_some());
     let mean =
         |ticks: u64, count: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0 / count.max(1) as f64;
     let (mut busy_ns, mut free_ns) = (0.0, 0.0);

@@ -54,7 +54,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut file =
         File::create(&name).with_context(|| format!("cannot write the results to {name}"))?;
     // The results are in the file.
-    let mut out = OptionalOutput(out);
+    let mut out = OptionalOutput::new(out, true);
     let mut say = |line: &str| writeln!(out, "{line}").and_then(|()| out.flush());
     say(&format!("writing results to {name}"))?;
     let mut has_head = false;

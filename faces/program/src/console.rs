@@ -40,23 +40,34 @@ impl Write for StandardOutput {
     }
 }
 
-/// Writer that ignores writes to a standard output without a reader. For programs whose results are
-/// in a file as well.
-pub struct OptionalOutput<'a>(pub &'a mut dyn Write);
+/// Writer that ignores writes to a standard output without a reader if the results of the program
+/// are in a file as well.
+pub struct OptionalOutput<'a> {
+    out: &'a mut dyn Write,
+    has_file: bool,
+}
 
-impl Write for OptionalOutput<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).or_else(|error| ignore_if_closed(error, bytes.len()))
+impl<'a> OptionalOutput<'a> {
+    /// Creates a writer to `out`, the standard output. `has_file` means that the results are in a
+    /// file as well.
+    pub fn new(out: &'a mut dyn Write, has_file: bool) -> Self {
+        Self { out, has_file }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().or_else(|error| ignore_if_closed(error, ()))
+    /// Returns `value` if `error` is to be ignored.
+    fn ignore_if_closed<T>(&self, error: io::Error, value: T) -> io::Result<T> {
+        if self.has_file && is_output_closed(&error) { Ok(value) } else { Err(error) }
     }
 }
 
-/// Returns `value` if standard output has no reader, which has caused `error`.
-fn ignore_if_closed<T>(error: io::Error, value: T) -> io::Result<T> {
-    if is_output_closed(&error) { Ok(value) } else { Err(error) }
+impl Write for OptionalOutput<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes).or_else(|error| self.ignore_if_closed(error, bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush().or_else(|error| self.ignore_if_closed(error, ()))
+    }
 }
 
 /// Prints the requested help or version, coloured on a terminal.
